@@ -1,0 +1,68 @@
+# Two commands do everything on a fresh clone: `make demo` and `make test`.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PATH := $(abspath $(BIN)):$(PATH)
+NATIVE_SOURCES := $(shell find native -name '*.cc' -o -name '*.h') CMakeLists.txt pyproject.toml
+
+.PHONY: help demo test setup build lint native-tests python-tests stubs format bench clean
+
+help:
+	@echo "make demo    train digits with Holdfast and with Gloo, side by side (sets itself up)"
+	@echo "make test    lint, build, native tests, simulations, Python tests (sets itself up)"
+	@echo "make bench   time an all-reduce over loopback against Gloo"
+	@echo "make stubs   write the type stub of the native module"
+	@echo "make format  format Python and C++"
+	@echo "make clean   remove the environment and all builds"
+
+demo: build
+	holdfast demo
+
+test: build
+	@scripts/timed lint $(MAKE) --no-print-directory lint
+	@scripts/timed native-tests $(MAKE) --no-print-directory native-tests
+	@scripts/timed python-tests $(MAKE) --no-print-directory python-tests
+	@scripts/timed --report
+
+bench: build
+	holdfast bench allreduce --ranks 4 --sizes 1M,25M --peers gloo --insecure
+
+setup: $(VENV)/.installed
+build: $(VENV)/.built
+
+$(VENV)/.installed: requirements/dev.txt requirements/build.txt
+	@scripts/check-toolchain
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements/dev.txt
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.installed $(NATIVE_SOURCES)
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@touch $@
+
+lint:
+	ruff check .
+	ruff format --check .
+	clang-format --dry-run --Werror $$(find native tests/native -name '*.cc' -o -name '*.h')
+	mypy
+
+# The same build directory as the extension, so that the core is compiled once.
+native-tests:
+	cmake -S . -B build/python -DHOLDFAST_BUILD_TESTS=ON > build/configure.log || { cat build/configure.log; exit 1; }
+	cmake --build build/python
+	ctest --test-dir build/python --output-on-failure --timeout 120
+
+python-tests:
+	python -m pytest -m "not slow"
+
+stubs: build
+	python -m nanobind.stubgen -q -m holdfast._native -o src/holdfast/_native.pyi
+
+format:
+	ruff check --fix-only .
+	ruff format .
+	clang-format -i $$(find native tests/native -name '*.cc' -o -name '*.h')
+
+clean:
+	rm -rf $(VENV) build demo-output

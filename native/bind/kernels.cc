@@ -1,0 +1,58 @@
+#include "kernels/kernels.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include <cstdint>
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace holdfast;
+
+namespace {
+
+void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
+
+void require_float(Format format) {
+  if (format == Format::bytes) throw nb::value_error("arithmetic needs a floating-point format");
+}
+
+}  // namespace
+
+void bind_kernels(nb::module_& module) {
+  nb::enum_<Format>(module, "Format", "How elements are laid out on the wire.")
+      .value("bytes", Format::bytes)
+      .value("f32", Format::f32)
+      .value("f64", Format::f64)
+      .value("bf16", Format::bf16)
+      .value("f16", Format::f16);
+  module.def("element_bytes", &element_bytes, "format"_a);
+  module.def(
+      "instruction_set", [] { return std::string(kernels::name(kernels::instruction_set())); },
+      "The instruction set the kernels use on this machine.");
+  module.def(
+      "add",
+      [](Format format, std::uintptr_t accumulator, std::uintptr_t source, std::size_t count) {
+        require_float(format);
+        kernels::add(format, pointer(accumulator), pointer(source), count);
+      },
+      "format"_a, "accumulator"_a, "source"_a, "count"_a, nb::call_guard<nb::gil_scoped_release>(),
+      "accumulator[i] += source[i], widened; addresses of memory the caller keeps alive.");
+  module.def(
+      "cast",
+      [](Format target_format, std::uintptr_t target, Format source_format, std::uintptr_t source, std::size_t count) {
+        require_float(target_format);
+        require_float(source_format);
+        kernels::cast(target_format, pointer(target), source_format, pointer(source), count);
+      },
+      "target_format"_a, "target"_a, "source_format"_a, "source"_a, "count"_a,
+      nb::call_guard<nb::gil_scoped_release>(), "target[i] = source[i], converted and rounded to nearest even.");
+  module.def(
+      "scale",
+      [](Format format, std::uintptr_t values, double factor, std::size_t count) {
+        require_float(format);
+        kernels::scale(format, pointer(values), factor, count);
+      },
+      "format"_a, "values"_a, "factor"_a, "count"_a, nb::call_guard<nb::gil_scoped_release>(),
+      "values[i] *= factor, in place.");
+}

@@ -1,0 +1,15 @@
+// The Python face of the native side: one file per noun, gathered here.
+#include <nanobind/nanobind.h>
+
+namespace nb = nanobind;
+
+void bind_engine(nb::module_& module);
+void bind_kernels(nb::module_& module);
+void bind_sim(nb::module_& module);
+
+NB_MODULE(_native, module) {
+  module.doc() = "Holdfast's native core: the reactor, the kernels and the simulator.";
+  bind_kernels(module);
+  bind_engine(module);
+  bind_sim(module);
+}

@@ -1,0 +1,30 @@
+// The GIL rules, in one place: nothing native runs under the GIL for long, and whatever waits can be interrupted.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "core/time.h"
+
+namespace holdfast::bind {
+
+// Waits in slices without the GIL, and looks for Ctrl-C in between. `attempt(patience)` returns an optional.
+template <class Attempt>
+auto wait_interruptibly(double timeout_seconds, Attempt attempt) -> decltype(attempt(Duration{})) {
+  constexpr Duration slice = 50 * millisecond;
+  Duration left = static_cast<Duration>(std::clamp(timeout_seconds, 0.0, 1e9) * static_cast<double>(second));
+  while (true) {
+    const Duration patience = std::min(left, slice);
+    auto answer = [&] {
+      const nanobind::gil_scoped_release released;
+      return attempt(patience);
+    }();
+    if (answer || left <= patience) return answer;
+    left -= patience;
+    if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
+  }
+}
+
+}  // namespace holdfast::bind

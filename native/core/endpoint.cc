@@ -1,0 +1,352 @@
+#include "core/endpoint.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+namespace holdfast {
+namespace {
+
+// The kernel charges a datagram's bookkeeping to the buffer too; half of it is left for that.
+std::uint32_t window_share(const EndpointSettings& settings) {
+  const std::uint64_t peers = std::max(1, settings.num_ranks - 1);
+  const std::uint64_t share = settings.receive_buffer_bytes / 2 / peers;
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(share, 2 * settings.datagram_bytes, UINT32_MAX));
+}
+
+// A datagram holds a block of any format or an ack, and fits one batch.
+void check(const EndpointSettings& settings) {
+  if (settings.datagram_bytes < 256 || settings.datagram_bytes > TransmitBatch::max_bytes) {
+    throw std::invalid_argument("datagram_bytes must be between 256 and 65280");
+  }
+  if (settings.rank >= settings.num_ranks || settings.peers.size() != settings.num_ranks) {
+    throw std::invalid_argument("rank and peers must fit num_ranks");
+  }
+}
+
+// It may find room when it is sent again.
+bool had_no_room(Drop drop) {
+  return drop == Drop::beyond_window || drop == Drop::early_over_cap || drop == Drop::oversized;
+}
+
+}  // namespace
+
+Endpoint::Endpoint(const EndpointSettings& settings, Time now)
+    : settings_(settings),
+      paths_(settings.num_ranks),
+      inboxes_(settings.num_ranks, NoteInbox(settings.max_note_bytes)),
+      known_states_(settings.num_ranks, PeerState::joining),
+      failed_authentications_(settings.num_ranks, 0),
+      last_tick_(now),
+      next_note_(settings.num_ranks, 0) {
+  check(settings);
+  PathSettings path;
+  path.job = settings.job;
+  path.epoch = settings.epoch;
+  path.own_rank = settings.rank;
+  path.own_process = settings.peers.at(settings.rank).process;
+  path.job_key = settings.job_key;
+  path.protection = settings.protection;
+  path.packets_per_key = settings.packets_per_key;
+  path.datagram_bytes = settings.datagram_bytes;
+  path.receive_window = window_share(settings);
+  path.max_note_bytes = settings.max_note_bytes;
+  path.initial_rtt = settings.initial_rtt;
+  path.heartbeat_interval = settings.heartbeat_interval;
+  path.silence_limit = settings.silence_limit;
+  for (std::uint16_t peer = 0; peer < settings.num_ranks; ++peer) {
+    if (peer == settings.rank) continue;
+    path.peer_rank = peer;
+    path.peer_process = settings.peers.at(peer).process;
+    path.same_host = settings.peers.at(peer).same_host;
+    paths_[peer] = std::make_unique<Path>(path, now);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------- calls
+
+std::uint32_t Endpoint::call(Time now, const Call& call) {
+  const std::uint32_t number = next_operation_++;
+  if (forgotten_.erase(number) != 0) {
+    report_forgotten(call, number);
+    return number;
+  }
+  auto found = operations_.find(number);
+  if (found == operations_.end()) {
+    found = open_operation(now, number, Operation::identity_of(call), settings_.rank);
+  }
+  found->second->on_call(now, call);
+  after_event(found);
+  return number;
+}
+
+Endpoint::OpenOperations::iterator Endpoint::open_operation(Time now, std::uint32_t number,
+                                                            const Operation::Identity& identity,
+                                                            std::uint16_t identified_by) {
+  Outbox& outbox = *this;
+  return operations_
+      .emplace(number, std::make_unique<Operation>(number, settings_.rank, settings_.num_ranks, identity,
+                                                   identified_by, now, parameters_for(number), outbox, pool_))
+      .first;
+}
+
+// The others finished this operation so long ago that its state is gone: nothing of it can be had any more.
+void Endpoint::report_forgotten(const Call& call, std::uint32_t number) {
+  std::memset(call.data, 0, call.count * element_bytes(call.format));
+  OperationReport report;
+  report.operation = number;
+  report.delivery = call.delivery;
+  report.format = call.format;
+  report.total = call.count;
+  report.expected = std::uint64_t{call.count} * settings_.num_ranks;
+  report.missing = {{0, call.count}};
+  report.peers.resize(settings_.num_ranks);
+  report.contributions.end = report.results.end = StageEnd::bound;
+  if (call.delivery == Delivery::exact) {
+    report.status = Status::deadline_exceeded;
+    report.culprits = {settings_.rank};
+  }
+  reports_.push_back(std::move(report));
+}
+
+std::uint32_t Endpoint::send_note(Time now, std::uint16_t peer, std::uint32_t channel,
+                                  std::vector<std::uint8_t> bytes, Duration deadline) {
+  const std::uint32_t ticket = next_ticket_++;
+  if (!is_alive(peer)) {
+    sent_notes_.push_back({peer, ticket, NoteFate::peer_dead});
+    return ticket;
+  }
+  const auto owned = std::make_shared<std::vector<std::uint8_t>>(std::move(bytes));
+  MessageContent content;
+  content.operation = next_note_[peer]++;
+  content.layout = channel;
+  content.total = static_cast<std::uint32_t>(owned->size());
+  content.range = {0, content.total};
+  content.data = owned->data();
+  content.owner = owned;
+  const std::uint32_t message = paths_[peer]->enqueue(std::move(content));
+  pending_notes_.push_back({peer, ticket, message, now + deadline});
+  return ticket;
+}
+
+void Endpoint::publish(const Parameters& parameters) {
+  std::erase_if(parameters_, [&](const Parameters& old) { return old.from_operation >= parameters.from_operation; });
+  parameters_.push_back(parameters);
+  // Blocks that no open or future operation can name any more.
+  const std::uint32_t oldest = operations_.empty() ? next_operation_ : std::min(next_operation_, operations_.begin()->first);
+  while (parameters_.size() > 1 && parameters_[1].from_operation <= oldest) parameters_.erase(parameters_.begin());
+  for (const auto& path : paths_) {
+    if (path) path->advertise_credit(parameters.credit);
+  }
+}
+
+const Parameters& Endpoint::parameters_for(std::uint32_t operation) const {
+  const auto later = std::find_if(parameters_.begin(), parameters_.end(), [operation](const Parameters& block) {
+    return block.from_operation > operation;
+  });
+  return later == parameters_.begin() ? parameters_.front() : *std::prev(later);
+}
+
+void Endpoint::say_goodbye() {
+  for (const auto& path : paths_) {
+    if (path) path->say_goodbye();
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------- datagrams
+
+void Endpoint::receive(Time now, std::span<std::uint8_t> datagram) {
+  if (const auto drop = accept(now, datagram)) ++drops_[static_cast<std::size_t>(*drop)];
+}
+
+std::optional<Drop> Endpoint::accept(Time now, std::span<std::uint8_t> datagram) {
+  const std::size_t tag_size = tag_bytes_of(settings_.protection);
+  if (datagram.size() < header_bytes + tag_size) return Drop::truncated;
+  const std::size_t payload_size = datagram.size() - header_bytes - tag_size;
+  Header header;
+  if (const auto drop = decode(datagram, payload_size, header)) return drop;
+  if (header.job != settings_.job) return Drop::foreign_job;
+  if (header.epoch != settings_.epoch) return Drop::foreign_epoch;
+  if (header.sender >= settings_.num_ranks || header.sender == settings_.rank) return Drop::unknown_sender;
+  const std::span<std::uint8_t> payload = datagram.subspan(header_bytes, payload_size);
+  Path& path = *paths_[header.sender];
+  if (const auto drop = path.open(now, header, datagram.first(header_bytes), payload, datagram.last(tag_size))) {
+    if (*drop == Drop::authentication) ++failed_authentications_[header.sender];
+    return drop;
+  }
+  const auto drop = dispatch(now, header, payload);
+  if (!drop || !had_no_room(*drop)) path.acknowledge(now, header);
+  forward_path_events(header.sender);
+  if (path.state() != known_states_[header.sender]) notice_peer_changes(now);
+  return drop;
+}
+
+std::optional<Drop> Endpoint::dispatch(Time now, const Header& header, std::span<const std::uint8_t> payload) {
+  switch (header.type) {
+    case PacketType::ack: return paths_[header.sender]->on_ack(now, header, payload);
+    case PacketType::ping: return std::nullopt;
+    case PacketType::bye: paths_[header.sender]->on_bye(); return std::nullopt;
+    default: break;
+  }
+  if (header.stage != Stage::note) return to_operation(now, header, payload);
+  NoteInbox& inbox = inboxes_[header.sender];
+  const auto drop = inbox.on_packet(header, payload);
+  for (Note& note : inbox.take_complete()) notes_.push_back(std::move(note));
+  return drop;
+}
+
+std::optional<Drop> Endpoint::to_operation(Time now, const Header& header, std::span<const std::uint8_t> payload) {
+  const std::uint32_t number = header.operation;
+  auto found = operations_.find(number);
+  if (found == operations_.end()) {
+    if (number < next_operation_ || forgotten_.contains(number)) {
+      if (header.type == PacketType::end) return std::nullopt;  // an end repeated, nothing lost
+      return Drop::late;
+    }
+    if (number - next_operation_ >= settings_.max_open_operations) return Drop::beyond_window;
+    if (header.total * std::uint64_t{element_bytes(header.format)} > settings_.max_operation_bytes) return Drop::oversized;
+    const Operation::Identity identity = Operation::identity_of(header);
+    if (!may_hold_early(Operation::bookkeeping_bytes(identity, settings_.num_ranks))) return Drop::early_over_cap;
+    found = open_operation(now, number, identity, header.sender);
+  }
+  const auto drop = found->second->on_packet(now, header, payload);
+  after_event(found);
+  return drop;
+}
+
+bool Endpoint::fill(Time now, TransmitBatch& batch) {
+  for (std::uint16_t turn = 0; turn < settings_.num_ranks; ++turn) {
+    const auto peer = static_cast<std::uint16_t>((next_to_fill_ + turn) % settings_.num_ranks);
+    if (!paths_[peer] || !paths_[peer]->fill(now, batch)) continue;
+    next_to_fill_ = static_cast<std::uint16_t>((peer + 1) % settings_.num_ranks);
+    forward_path_events(peer);
+    return true;
+  }
+  return false;
+}
+
+// ---------------------------------------------------------------------------------------------------- bookkeeping
+
+void Endpoint::after_event(OpenOperations::iterator found) {
+  const Operation& operation = *found->second;
+  if (operation.ended() && reported_.insert(found->first).second) reports_.push_back(operation.report());
+  if (!operation.retired()) return;
+  if (!operation.called()) forgotten_.insert(found->first);
+  reported_.erase(found->first);
+  operations_.erase(found);
+}
+
+void Endpoint::sweep_operations() {
+  for (auto next = operations_.begin(); next != operations_.end();) after_event(next++);
+}
+
+void Endpoint::forward_path_events(std::uint16_t peer) {
+  const auto sent = paths_[peer]->take_sent();
+  const auto finished = paths_[peer]->take_finished();
+  if (sent.empty() && finished.empty()) return;
+  for (const std::uint32_t message : sent) {
+    for (auto& [number, operation] : operations_) operation->on_message_sent(peer, message);
+  }
+  for (const std::uint32_t message : finished) {
+    for (auto& [number, operation] : operations_) operation->on_message_finished(peer, message);
+    settle_notes(NoteFate::delivered, peer, message);
+  }
+  sweep_operations();
+}
+
+void Endpoint::settle_notes(NoteFate fate, std::uint16_t peer, std::uint32_t message) {
+  std::erase_if(pending_notes_, [&](const PendingNote& note) {
+    if (note.peer != peer || note.message != message) return false;
+    sent_notes_.push_back({peer, note.ticket, fate});
+    return true;
+  });
+}
+
+void Endpoint::expire_notes(Time now) {
+  std::erase_if(pending_notes_, [&](const PendingNote& note) {
+    if (note.deadline > now) return false;
+    paths_[note.peer]->cancel(note.message);
+    sent_notes_.push_back({note.peer, note.ticket, NoteFate::deadline_exceeded});
+    return true;
+  });
+}
+
+void Endpoint::notice_peer_changes(Time now) {
+  for (std::uint16_t peer = 0; peer < settings_.num_ranks; ++peer) {
+    if (!paths_[peer] || paths_[peer]->state() == known_states_[peer]) continue;
+    const PeerState state = paths_[peer]->state();
+    known_states_[peer] = state;
+    peer_changes_.push_back({peer, state, now - paths_[peer]->last_heard()});
+    if (state != PeerState::dead && state != PeerState::left) continue;
+    // One that is only silent may be sending still, and takes what was acknowledged for delivered.
+    if (state == PeerState::left) inboxes_[peer].forget_incomplete();
+    std::erase_if(pending_notes_, [&](const PendingNote& note) {
+      if (note.peer != peer) return false;
+      sent_notes_.push_back({peer, note.ticket, NoteFate::peer_dead});
+      return true;
+    });
+    for (auto& [number, operation] : operations_) operation->on_peer_gone(now, peer);
+  }
+  sweep_operations();
+}
+
+// ---------------------------------------------------------------------------------------------------- time
+
+void Endpoint::on_timer(Time now) {
+  const bool slept = now - last_tick_ > settings_.silence_limit / 2;
+  last_tick_ = now;
+  for (std::uint16_t peer = 0; peer < settings_.num_ranks; ++peer) {
+    if (!paths_[peer]) continue;
+    if (slept) paths_[peer]->forgive_silence(now);
+    paths_[peer]->on_timer(now);
+    forward_path_events(peer);
+  }
+  notice_peer_changes(now);
+  expire_notes(now);
+  for (auto next = operations_.begin(); next != operations_.end();) {
+    const auto current = next++;
+    current->second->on_timer(now);
+    after_event(current);
+  }
+}
+
+Time Endpoint::next_timer() const {
+  Time next = never;
+  for (const auto& path : paths_) {
+    if (path) next = std::min(next, path->next_timer());
+  }
+  for (const auto& [number, operation] : operations_) next = std::min(next, operation->next_timer());
+  for (const PendingNote& note : pending_notes_) next = std::min(next, note.deadline);
+  return next;
+}
+
+// ---------------------------------------------------------------------------------------------------- outbox
+
+std::uint32_t Endpoint::enqueue(std::uint16_t peer, MessageContent content) {
+  return paths_[peer]->enqueue(std::move(content));
+}
+
+void Endpoint::cancel(std::uint16_t peer, std::uint32_t message) { paths_[peer]->cancel(message); }
+
+bool Endpoint::is_alive(std::uint16_t peer) const {
+  if (!paths_[peer]) return true;
+  const PeerState state = paths_[peer]->state();
+  return state == PeerState::alive || state == PeerState::joining;
+}
+
+bool Endpoint::may_hold_early(std::size_t bytes) const { return early_bytes() + bytes <= settings_.early_bytes_cap; }
+
+std::uint8_t Endpoint::credit_of(std::uint16_t peer) const { return paths_[peer]->peer_credit(); }
+
+std::size_t Endpoint::early_bytes() const {
+  std::size_t bytes = 0;
+  for (const auto& [number, operation] : operations_) bytes += operation->early_bytes();
+  return bytes;
+}
+
+bool Endpoint::all_peers_alive() const {
+  return std::all_of(paths_.begin(), paths_.end(),
+                     [](const auto& path) { return !path || path->state() == PeerState::alive; });
+}
+
+}  // namespace holdfast

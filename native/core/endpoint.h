@@ -1,0 +1,148 @@
+// One rank of one job: fed datagrams, calls and the time; answers with datagrams, timers and reports.
+//
+// No socket, no clock, no thread. The reactor runs it on real UDP, the simulator on a virtual clock.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/note_inbox.h"
+#include "core/operation.h"
+#include "core/path.h"
+
+namespace holdfast {
+
+struct PeerSettings {
+  ProcessId process{};
+  bool same_host = false;
+};
+
+struct EndpointSettings {
+  std::uint16_t rank = 0;
+  std::uint16_t num_ranks = 1;
+  std::uint32_t job = 0;
+  std::uint32_t epoch = 0;
+  JobKey job_key{};
+  Protection protection = Protection::encrypted;
+  std::uint64_t packets_per_key = default_packets_per_key;
+  std::uint32_t datagram_bytes = 1472;
+  std::vector<PeerSettings> peers;  // by rank, the own entry included
+  std::uint64_t receive_buffer_bytes = 4u << 20;  // shared by the peers' windows
+  std::uint64_t max_operation_bytes = 4ull << 30;
+  std::uint64_t early_bytes_cap = 256u << 20;  // one step's gradients, held before the own calls
+  std::uint32_t max_open_operations = 64;
+  std::uint64_t max_note_bytes = 64u << 20;    // under assembly, per peer
+  Duration initial_rtt = millisecond;
+  Duration heartbeat_interval = 250 * millisecond;
+  Duration silence_limit = second;
+};
+
+enum class NoteFate : std::uint8_t { delivered, deadline_exceeded, peer_dead };
+
+struct SentNote {
+  std::uint16_t peer = 0;
+  std::uint32_t ticket = 0;  // what send_note returned
+  NoteFate fate = NoteFate::delivered;
+};
+
+struct PeerChange {
+  std::uint16_t peer = 0;
+  PeerState state = PeerState::joining;
+  Duration silence = 0;
+};
+
+class Endpoint final : private Outbox {
+ public:
+  Endpoint(const EndpointSettings& settings, Time now);
+
+  // Takes part in the next operation; ranks call in the same order. Returns its number.
+  std::uint32_t call(Time now, const Call& call);
+  std::uint32_t send_note(Time now, std::uint16_t peer, std::uint32_t channel, std::vector<std::uint8_t> bytes,
+                          Duration deadline);
+  // Parameters that hold from `parameters.from_operation` on.
+  void publish(const Parameters& parameters);
+  void say_goodbye();
+
+  void receive(Time now, std::span<std::uint8_t> datagram);
+  void on_timer(Time now);
+  Time next_timer() const;
+  // Fills one batch for one peer with what may leave now; peers take turns. False: nothing more.
+  bool fill(Time now, TransmitBatch& batch);
+
+  std::vector<OperationReport> take_reports() { return std::exchange(reports_, {}); }
+  std::vector<Note> take_notes() { return std::exchange(notes_, {}); }
+  std::vector<SentNote> take_sent_notes() { return std::exchange(sent_notes_, {}); }
+  std::vector<PeerChange> take_peer_changes() { return std::exchange(peer_changes_, {}); }
+
+  const EndpointSettings& settings() const { return settings_; }
+  const DropCounts& drops() const { return drops_; }
+  // Datagrams in this rank's name range that failed authentication, by the rank they claimed to come from.
+  std::uint64_t failed_authentications(std::uint16_t rank) const { return failed_authentications_[rank]; }
+  const Path& path(std::uint16_t peer) const { return *paths_[peer]; }
+  bool all_peers_alive() const;
+  std::size_t open_operations() const { return operations_.size(); }
+  std::size_t early_bytes() const;
+  std::uint32_t next_operation() const { return next_operation_; }
+
+ private:
+  // Outbox: what an operation may ask for.
+  std::uint32_t enqueue(std::uint16_t peer, MessageContent content) override;
+  void cancel(std::uint16_t peer, std::uint32_t message) override;
+  bool is_alive(std::uint16_t peer) const override;
+  bool may_hold_early(std::size_t bytes) const override;
+  std::uint8_t credit_of(std::uint16_t peer) const override;
+
+  using OpenOperations = std::map<std::uint32_t, std::unique_ptr<Operation>>;
+  struct PendingNote {
+    std::uint16_t peer;
+    std::uint32_t ticket;
+    std::uint32_t message;
+    Time deadline;
+  };
+
+  std::optional<Drop> accept(Time now, std::span<std::uint8_t> datagram);
+  std::optional<Drop> dispatch(Time now, const Header& header, std::span<const std::uint8_t> payload);
+  std::optional<Drop> to_operation(Time now, const Header& header, std::span<const std::uint8_t> payload);
+  const Parameters& parameters_for(std::uint32_t operation) const;
+  OpenOperations::iterator open_operation(Time now, std::uint32_t number, const Operation::Identity& identity,
+                                          std::uint16_t identified_by);
+  void after_event(OpenOperations::iterator operation);
+  void sweep_operations();
+  void forward_path_events(std::uint16_t peer);
+  void notice_peer_changes(Time now);
+  void expire_notes(Time now);
+  void settle_notes(NoteFate fate, std::uint16_t peer, std::uint32_t message);
+  void report_forgotten(const Call& call, std::uint32_t number);
+
+  EndpointSettings settings_;
+  BufferPool pool_;
+  std::vector<std::unique_ptr<Path>> paths_;  // by rank; null for the own
+  std::vector<NoteInbox> inboxes_;
+  std::vector<PeerState> known_states_;
+  std::vector<std::uint64_t> failed_authentications_;
+  DropCounts drops_{};
+  Time last_tick_;
+  std::uint16_t next_to_fill_ = 0;
+
+  std::vector<Parameters> parameters_{Parameters{}};  // ascending by from_operation
+  OpenOperations operations_;
+  std::set<std::uint32_t> reported_;   // of the open ones
+  std::set<std::uint32_t> forgotten_;  // never called, given up; at or above next_operation_
+  std::uint32_t next_operation_ = 0;
+
+  std::vector<std::uint32_t> next_note_;  // per peer
+  std::uint32_t next_ticket_ = 1;
+  std::vector<PendingNote> pending_notes_;
+
+  std::vector<OperationReport> reports_;
+  std::vector<Note> notes_;
+  std::vector<SentNote> sent_notes_;
+  std::vector<PeerChange> peer_changes_;
+};
+
+}  // namespace holdfast

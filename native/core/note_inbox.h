@@ -1,0 +1,52 @@
+// Notes: whole messages outside operations (control, buffers, state), delivered exactly and once, in order of completion.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/presence.h"
+#include "core/received_numbers.h"
+#include "core/wire.h"
+
+namespace holdfast {
+
+struct Note {
+  std::uint16_t sender = 0;
+  std::uint32_t channel = 0;
+  std::uint32_t number = 0;
+  std::vector<std::uint8_t> bytes;
+};
+
+// What one peer is sending us.
+class NoteInbox {
+ public:
+  // Short notes cost more than their bytes.
+  static constexpr std::size_t max_assemblies = 1024;
+
+  explicit NoteInbox(std::size_t max_bytes) : max_bytes_(max_bytes) {}
+
+  std::optional<Drop> on_packet(const Header& header, std::span<const std::uint8_t> payload);
+  std::vector<Note> take_complete() { return std::exchange(complete_, {}); }
+  void forget_incomplete();
+
+ private:
+  struct Assembly {
+    Note note;
+    Presence presence;
+  };
+  void forget_below(std::uint32_t number);
+  static constexpr std::size_t max_remembered_gaps = 1024;
+
+  std::size_t max_bytes_;  // of notes under assembly
+  std::size_t assembling_bytes_ = 0;
+  std::map<std::uint32_t, Assembly> assemblies_;
+  std::uint32_t oldest_ = 0;  // the sender has given up or finished every note before this one
+  NumberRanges delivered_{max_remembered_gaps};
+  std::vector<Note> complete_;
+};
+
+}  // namespace holdfast

@@ -1,0 +1,196 @@
+// One transpose all-reduce on one rank (OptiReduce 2.2): contributions to the own shard come in and are summed, the
+// result goes out, the other shards' results come in.
+//
+// The operation opens at its first datagram or at the own call, whichever is first, and serves its duty even when the
+// own gradient is late or never comes. It knows nothing of paths and packets beyond headers: it is told the time and
+// talks to its peers through an Outbox.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/buffer_pool.h"
+#include "core/division.h"
+#include "core/report.h"
+#include "core/shard_sum.h"
+#include "core/wire.h"
+
+namespace holdfast {
+
+// A numbered block of parameters, published by control, that holds from a named operation on.
+struct Parameters {
+  std::uint32_t from_operation = 0;
+  Duration t_b = 5 * second;      // hard bound of a stage
+  Duration t_c = 5 * second;      // what a stage usually takes
+  double early_wait_ratio = 0.5;  // x: with the last percentile of all senders in, wait x * t_c of silence, then end
+  std::uint8_t credit = 0;        // senders this rank hears at once in a stage; 0: all
+  bool deterministic = false;     // sum in rank order instead of order of arrival, at the price of memory
+  Duration duty_limit = 60 * second;  // an operation the own rank never joins is forgotten after this silence
+};
+
+struct Call {
+  std::uint8_t* data = nullptr;  // gradient in, result out, until the operation is reported
+  std::uint32_t count = 0;
+  Format format = Format::f32;
+  std::uint32_t layout = 0;
+  Delivery delivery = Delivery::bounded;
+  Duration deadline = 0;       // of the whole operation; 0: two t_b
+  bool average = true;         // else the sum
+};
+
+class Outbox {
+ public:
+  virtual std::uint32_t enqueue(std::uint16_t peer, MessageContent content) = 0;
+  virtual void cancel(std::uint16_t peer, std::uint32_t message) = 0;
+  virtual bool is_alive(std::uint16_t peer) const = 0;
+  // Asks for memory on behalf of an operation the own rank has not called yet.
+  virtual bool may_hold_early(std::size_t bytes) const = 0;
+  virtual std::uint8_t credit_of(std::uint16_t peer) const = 0;
+
+ protected:
+  ~Outbox() = default;
+};
+
+class Operation {
+ public:
+  struct Identity {
+    std::uint32_t total = 0;
+    std::uint32_t layout = 0;
+    Format format = Format::f32;
+    Delivery delivery = Delivery::bounded;
+    bool average = true;
+    bool operator==(const Identity&) const = default;
+  };
+
+  Operation(std::uint32_t number, std::uint16_t rank, std::uint16_t num_ranks, const Identity& identity,
+            std::uint16_t identified_by, Time now, const Parameters& parameters, Outbox& outbox,
+            BufferPool& pool);
+
+  static Identity identity_of(const Call& call);
+  static Identity identity_of(const Header& header);
+  // What an operation takes before any element arrives.
+  static std::size_t bookkeeping_bytes(const Identity& identity, std::uint16_t num_ranks);
+
+  void on_call(Time now, const Call& call);
+  std::optional<Drop> on_packet(Time now, const Header& header, std::span<const std::uint8_t> payload);
+  void on_message_sent(std::uint16_t peer, std::uint32_t message);
+  void on_message_finished(std::uint16_t peer, std::uint32_t message);
+  void on_peer_gone(Time now, std::uint16_t peer);
+  void on_timer(Time now);
+  Time next_timer() const;
+
+  std::uint32_t number() const { return number_; }
+  bool called() const { return called_; }
+  // The caller's memory is not touched any more once this holds.
+  bool ended() const { return ended_; }
+  const OperationReport& report() const { return report_; }
+  // Nothing is owed to anybody any more.
+  bool retired() const;
+  std::size_t early_bytes() const { return called_ ? 0 : early_bytes_; }
+
+ private:
+  // A message of ours on its way to a peer.
+  struct Sending {
+    std::uint32_t message = 0;  // 0: none
+    bool unsent = false;        // elements are still to leave, so it occupies a turn
+  };
+
+  // Sending takes turns over the peers, `concurrent_turns` of them at once.
+  struct Turns {
+    std::uint32_t started = 0;
+    std::uint32_t unsent = 0;  // started, with elements still to leave
+  };
+
+  struct Peer {
+    Presence result;                // of its shard
+    ElementRange shard;             // the part this peer is responsible for
+    std::uint64_t delivered = 0;    // contributor-elements that the results from it stand for
+    std::uint32_t hole_elements = 0;
+    bool contribution_marked = false;  // something of its last percentile, or its end, has arrived
+    bool result_marked = false;
+    bool result_seen = false;
+    Time last_arrival = -1;
+    Sending contribution_sending;
+    Sending result_sending;
+  };
+
+  std::optional<Drop> place_contribution(Time now, const Header& header, std::span<const std::uint8_t> payload);
+  std::optional<Drop> place_result(Time now, const Header& header, std::span<const std::uint8_t> payload);
+  std::optional<Drop> note_conflict(Time now, std::uint16_t sender);
+  std::uint8_t* result_memory(ElementRange range);
+  bool hold_results_early();
+  void adopt_early_results();
+
+  void progress(Time now);
+  StageEnd contributions_verdict(Time now) const;
+  StageEnd results_verdict(Time now) const;
+  Time contributions_bound() const;
+  Time results_bound() const;
+  Time early_close_at(Stage stage) const;
+  void close_contributions(Time now, StageEnd end);
+  void close_results(Time now, StageEnd end);
+  void fail(Time now, Status status, std::vector<std::uint16_t> culprits);
+  void end(Time now);
+  void abandon();
+  void fill_report(Time now);
+  void collect_missing();
+
+  void continue_turns(Stage stage);
+  std::uint32_t concurrent_turns() const;
+  void stop_sending(std::uint16_t peer, Sending& sending, Turns& turns);
+  void stop_sending_results();
+  Time results_wanted_until() const;
+  void send_contribution(std::uint16_t peer);
+  void send_result(std::uint16_t peer);
+  bool expects(std::uint16_t peer) const { return peer != rank_ && outbox_.is_alive(peer); }
+  // Does this rank still wait for something of this peer, when everything must arrive?
+  bool owes(std::uint16_t peer) const { return !sum_.from(peer).complete() || !peers_[peer].result.complete(); }
+  bool failed() const { return report_.status != Status::done; }
+  std::vector<std::uint16_t> gone_peers() const;
+  std::vector<std::uint16_t> undelivered_peers() const;
+
+  const std::uint32_t number_;
+  const std::uint16_t rank_;
+  const std::uint16_t num_ranks_;
+  Identity identity_;
+  const ElementRange own_shard_;
+  Parameters parameters_;
+  Outbox& outbox_;
+  BufferPool& pool_;
+
+  std::vector<Peer> peers_;  // by rank; the own entry holds only the own shard
+  std::uint16_t identified_by_;  // whose packet or call fixed the identity
+  bool conflict_ = false;        // another peer's packets contradicted it before the own call
+  std::uint16_t conflicting_peer_ = 0;
+
+  Call call_;
+  bool called_ = false;
+  bool ended_ = false;
+  bool abandoned_ = false;
+  Time opened_at_;
+  Time called_at_ = 0;
+  Time last_packet_at_;
+  Duration stage_bound_;
+
+  StageEnd contributions_end_ = StageEnd::open;
+  Time contributions_closed_at_ = never;
+  Time last_contribution_at_ = 0;
+  StageEnd results_end_ = StageEnd::open;
+  Time last_result_at_ = 0;
+
+  ShardSum sum_;                        // of the own shard
+  ShardSum::Result own_result_;
+  BufferPool::Buffer early_results_;    // bucket-sized, while the own call is late
+  std::size_t early_bytes_ = 0;
+
+  std::vector<ElementRange> result_holes_;
+  Turns contribution_turns_;
+  Turns result_turns_;
+
+  OperationReport report_;
+};
+
+}  // namespace holdfast

@@ -1,0 +1,96 @@
+// One message on its way to one peer: what is still to be sent, sent again, or said at the end.
+// The three deliveries differ here and in nothing else on the sending side.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "core/presence.h"
+#include "core/wire.h"
+
+namespace holdfast {
+
+enum class Delivery : std::uint8_t {
+  bounded,  // a lost packet is never sent again; the message has an end, not a guarantee
+  exact,    // sent again until it arrives
+};
+
+constexpr int num_end_packets = 3;  // the end of a bounded message is said three times, spaced
+
+struct MessageContent {
+  Stage stage = Stage::note;
+  Delivery delivery = Delivery::exact;
+  bool average = true;
+  std::uint32_t operation = 0;
+  std::uint32_t layout = 0;
+  Format format = Format::bytes;
+  std::uint32_t total = 0;              // elements of the whole bucket
+  ElementRange range;                   // the part this message carries
+  const std::uint8_t* data = nullptr;   // element `range.begin`
+  std::shared_ptr<const void> owner;    // keeps `data` alive; null when the caller does
+  std::vector<ElementRange> holes;      // ascending parts of `range` that are lost and only announced
+  std::vector<Gap> gaps;                // ascending parts of `range` that lack contributors
+  std::uint32_t completion_us = 0;
+};
+
+class OutgoingMessage {
+ public:
+  // `chunk_elements` is what fits one datagram.
+  OutgoingMessage(std::uint32_t id, MessageContent content, std::uint32_t chunk_elements);
+
+  struct Chunk {
+    PacketType type = PacketType::data;
+    ElementRange range;
+    bool last_percentile = false;
+    bool completes = false;  // nothing else is left to send after it
+    bool again = false;      // lost once, or repeated by a probe
+  };
+
+  std::uint32_t id() const { return id_; }
+  const MessageContent& content() const { return content_; }
+  const std::uint8_t* bytes_of(ElementRange range) const;
+  std::size_t num_bytes() const;
+  std::uint32_t missing_in(ElementRange range) const;  // contributor-elements, see Header::missing
+
+  bool has_chunk() const { return !resend_.empty() || next_ < content_.range.end || needs_empty_packet(); }
+  Chunk next_chunk() const;
+  void chunk_sent(const Chunk& chunk);
+
+  // Ends of a bounded message: due once everything has been sent once.
+  Time end_due_at() const;
+  void end_sent(Time now, Duration spacing);
+
+  void acknowledged(ElementRange range, bool is_end);
+  void lost(ElementRange range);
+  // Queues a range ahead of everything else, for a probe.
+  void send_again(ElementRange range);
+  bool is_acknowledged(ElementRange range) const;
+
+  // An exact message is finished when all of it was acknowledged, a bounded one when nothing is left to say.
+  bool finished() const;
+  bool sent_once() const { return next_ >= content_.range.end && !needs_empty_packet(); }
+  bool started() const { return next_ != content_.range.begin || empty_packet_sent_; }
+  std::uint32_t lost_elements() const { return lost_elements_; }
+
+ private:
+  bool needs_empty_packet() const;
+  std::size_t chunk_index(std::uint32_t element) const;
+  const ElementRange* hole_at_or_after(std::uint32_t element) const;
+
+  std::uint32_t id_;
+  MessageContent content_;
+  std::uint32_t chunk_elements_;
+  std::uint32_t next_;
+  std::uint32_t marked_from_;               // first element of the last percentile
+  bool empty_packet_sent_ = false;
+  std::deque<ElementRange> resend_;
+  std::vector<bool> chunk_acknowledged_;    // exact only
+  std::size_t chunks_outstanding_ = 0;
+  std::uint32_t lost_elements_ = 0;
+  int ends_left_ = 0;
+  Time end_due_at_ = 0;
+};
+
+}  // namespace holdfast

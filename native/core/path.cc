@@ -1,0 +1,462 @@
+#include "core/path.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace holdfast {
+namespace {
+
+constexpr Duration max_ack_delay = millisecond;
+constexpr std::uint32_t packets_per_ack = 8;  // OptiReduce echoes every tenth packet; QUIC every second
+// Ten tries before silence means death: with four, bursts of 60 ms already killed one peer in 500 simulated runs.
+constexpr Duration max_probe_interval = 100 * millisecond;
+constexpr Duration min_end_spacing = 500 * microsecond;
+// While joining, pings go out more often, so that forming a job does not wait for a heartbeat.
+constexpr Duration joining_ping_interval = 20 * millisecond;
+constexpr std::uint32_t small_note_bytes = 16 * 1024;
+constexpr std::uint64_t acknowledged_span = 1 << 16;  // older numbers are not acknowledged again
+
+}  // namespace
+
+Path::Path(const PathSettings& settings, Time now)
+    : settings_(settings),
+      sealer_(settings.job_key,
+              Direction{settings.epoch, settings.own_rank, settings.peer_rank, settings.own_process},
+              settings.protection, settings.packets_per_key),
+      opener_(settings.job_key,
+              Direction{settings.epoch, settings.peer_rank, settings.own_rank, settings.peer_process},
+              settings.protection),
+      rtt_(settings.initial_rtt),
+      rate_(settings.datagram_bytes, settings.same_host),
+      pacer_(settings.datagram_bytes),
+      last_heard_(now),
+      last_acknowledged_(now) {}
+
+std::uint32_t Path::payload_bytes() const {
+  return settings_.datagram_bytes - static_cast<std::uint32_t>(header_bytes + tag_bytes_of(settings_.protection));
+}
+
+std::uint32_t Path::chunk_elements(Format format) const {
+  const auto block_bytes = static_cast<std::uint32_t>(block_elements * element_bytes(format));
+  return payload_bytes() / block_bytes * block_elements;
+}
+
+// ---------------------------------------------------------------------------------------------------- incoming
+
+std::optional<Drop> Path::open(Time now, const Header& header, std::span<const std::uint8_t> header_octets,
+                               std::span<std::uint8_t> payload, std::span<const std::uint8_t> tag) {
+  switch (replay_.check(header.transmission)) {
+    case ReplayWindow::Verdict::replayed: return Drop::replay;
+    case ReplayWindow::Verdict::too_old: return Drop::too_old;
+    case ReplayWindow::Verdict::fresh: break;
+  }
+  if (settings_.protection != Protection::insecure) {
+    if (const auto drop = opener_.open(header, header_octets, payload, tag.first<tag_bytes>())) return drop;
+  }
+  replay_.mark(header.transmission);
+  ++counters_.datagrams_received;
+  counters_.bytes_received += header_octets.size() + payload.size() + tag.size();
+  last_heard_ = now;
+  peer_credit_ = header.credit;
+  return std::nullopt;
+}
+
+void Path::acknowledge(Time now, const Header& header) {
+  const bool in_order = received_.empty() || header.transmission == received_.ranges().back().last + 1;
+  received_.insert(header.transmission);
+  if (received_.ranges().back().last == header.transmission) largest_received_at_ = now;
+  if (header.type == PacketType::ack || header.type == PacketType::bye) return;
+  ++unacknowledged_packets_;
+  // A small window must not run dry while its sender waits for an ack.
+  const std::uint32_t quarter_window = settings_.receive_window / (4 * settings_.datagram_bytes);
+  const bool enough = unacknowledged_packets_ >= std::clamp(quarter_window, 1u, packets_per_ack);
+  const bool at_once = !in_order || (header.flags & flag::ack_now) != 0 || enough;
+  ack_at_ = std::min(ack_at_, at_once ? now : now + max_ack_delay);
+}
+
+std::optional<Drop> Path::on_ack(Time now, const Header&, std::span<const std::uint8_t> payload) {
+  const std::optional<Ack> ack = decode_ack(payload);
+  if (!ack) return Drop::malformed;
+  settled_.clear();
+  if (!ledger_.acknowledge(*ack, now, settled_)) return Drop::acknowledges_unsent;
+  // Only an ack of something new shows that both directions work: a peer that we hear, and that does not hear us, is of
+  // no use.
+  if (!settled_.acknowledged.empty()) last_acknowledged_ = now;
+  if (state_ != PeerState::left) state_ = PeerState::alive;
+  rate_.set_receive_window(ack->receive_window);
+  if (settled_.has_rtt_sample) rtt_.add_sample(settled_.rtt_sample, std::min(ack->delay, settled_.rtt_sample));
+  if (!settled_.acknowledged.empty()) {
+    rate_.on_acknowledged(now, settled_.acknowledged_bytes, settled_.newest.delivery, settled_.newest.sent_at,
+                          settled_.has_rtt_sample ? settled_.rtt_sample : 0);
+    probe_backoff_ = 0;
+  }
+  ledger_.detect_loss(now, rtt_, settled_);
+  settle(now);
+  schedule_probe(now);
+  return std::nullopt;
+}
+
+// Tells the messages what became of their packets.
+void Path::settle(Time) {
+  for (const SentPacket& packet : settled_.acknowledged) {
+    if (OutgoingMessage* message = find(packet.message)) {
+      message->acknowledged({packet.offset, packet.offset + packet.count}, packet.is_end);
+    }
+  }
+  for (const SentPacket& packet : settled_.lost) {
+    ++counters_.packets_lost;
+    OutgoingMessage* message = find(packet.message);
+    if (message != nullptr && !packet.is_end) message->lost({packet.offset, packet.offset + packet.count});
+  }
+  sweep_finished();
+}
+
+// ---------------------------------------------------------------------------------------------------- messages
+
+std::uint32_t Path::enqueue(MessageContent content) {
+  const std::uint32_t id = next_message_++;
+  if (state_ == PeerState::dead || state_ == PeerState::left) return id;  // it could only wait for nobody
+  note_app_limited();
+  const std::uint32_t chunk = chunk_elements(content.format);
+  messages_.emplace_back(id, std::move(content), chunk);
+  return id;
+}
+
+void Path::cancel(std::uint32_t message) {
+  messages_.remove_if([message](const OutgoingMessage& candidate) { return candidate.id() == message; });
+}
+
+OutgoingMessage* Path::find(std::uint32_t message) {
+  if (message == 0) return nullptr;
+  for (OutgoingMessage& candidate : messages_) {
+    if (candidate.id() == message) return &candidate;
+  }
+  return nullptr;
+}
+
+void Path::sweep_finished() {
+  messages_.remove_if([this](const OutgoingMessage& message) {
+    if (!message.finished()) return false;
+    finished_.push_back(message.id());
+    return true;
+  });
+}
+
+// Small notes steer the job and go first; then operations in their order; bulk state waits for both. A note begins only
+// when the peer has room for all of it beside those begun: otherwise what it must refuse would keep out what it waits for.
+const OutgoingMessage* Path::next_with_chunk() const {
+  const OutgoingMessage* best = nullptr;
+  int best_class = 3;
+  std::uint64_t begun_note_bytes = 0;
+  for (const OutgoingMessage& message : messages_) {
+    if (message.content().stage == Stage::note && message.started()) begun_note_bytes += message.num_bytes();
+  }
+  for (const OutgoingMessage& message : messages_) {
+    if (!message.has_chunk()) continue;
+    const bool is_note = message.content().stage == Stage::note;
+    if (is_note && !message.started() && begun_note_bytes + message.num_bytes() > settings_.max_note_bytes) continue;
+    const int priority = !is_note ? 1 : message.num_bytes() <= small_note_bytes ? 0 : 2;
+    if (priority < best_class) {
+      best = &message;
+      best_class = priority;
+    }
+  }
+  return best;
+}
+
+// ---------------------------------------------------------------------------------------------------- outgoing
+
+Header Path::base_header(PacketType type) const {
+  Header header;
+  header.type = type;
+  header.job = settings_.job;
+  header.epoch = settings_.epoch;
+  header.sender = settings_.own_rank;
+  header.credit = own_credit_;
+  return header;
+}
+
+bool Path::fill(Time now, TransmitBatch& batch) {
+  batch.clear();
+  batch.peer = settings_.peer_rank;
+  const std::uint64_t most = pacer_.batch_bytes(rate_.pacing_bytes_per_second());
+  while (std::optional<Planned> planned = plan_next(now)) {
+    const std::size_t bytes = header_bytes + planned->payload_bytes + tag_bytes_of(settings_.protection);
+    if (batch.num_datagrams != 0 && (bytes > batch.datagram_bytes || batch.total_bytes + bytes > most)) break;
+    if (!batch.has_room(bytes)) break;
+    append(now, *planned, batch);
+    after_sent(now, *planned, bytes);
+    if (bytes < batch.datagram_bytes) break;  // a shorter datagram must be the last
+  }
+  if (batch.num_datagrams == 0) return false;
+  last_sent_ = now;
+  return true;
+}
+
+std::optional<Path::Planned> Path::plan_next(Time now) {
+  if (auto planned = plan_control(now)) return planned;
+  if (state_ != PeerState::alive) return std::nullopt;
+  return plan_chunk(now);
+}
+
+// Acks, pings, goodbyes and ends: small, and neither paced nor counted against the window.
+std::optional<Path::Planned> Path::plan_control(Time now) {
+  if (ack_at_ <= now && !received_.empty()) {
+    Planned planned;
+    planned.header = base_header(PacketType::ack);
+    Ack ack;
+    ack.delay = now - largest_received_at_;
+    ack.receive_window = settings_.receive_window;
+    const std::uint64_t largest = received_.ranges().back().last;
+    if (largest > acknowledged_span) received_.forget_below(largest - acknowledged_span);
+    const std::size_t room = (payload_bytes() - 26) / 8 + 1;
+    ack.ranges = received_.newest_first(std::min(room, max_ack_ranges));
+    ack_body_ = encode(ack);
+    planned.payload = ack_body_.data();
+    planned.payload_bytes = ack_body_.size();
+    planned.asks_for_ack = false;
+    return planned;
+  }
+  if (bye_pending_) {
+    Planned planned;
+    planned.header = base_header(PacketType::bye);
+    planned.asks_for_ack = false;
+    return planned;
+  }
+  if (ping_pending_) {
+    Planned planned;
+    planned.header = base_header(PacketType::ping);
+    planned.header.flags = flag::ack_now;
+    // A dead peer is still called, but its silence must not fill the ledger.
+    planned.asks_for_ack = state_ == PeerState::alive;
+    return planned;
+  }
+  if (state_ != PeerState::alive) return std::nullopt;
+  for (OutgoingMessage& message : messages_) {
+    if (message.end_due_at() > now) continue;
+    Planned planned = plan_message_packet(message, PacketType::end);
+    planned.is_end = true;
+    planned.header.flags |= flag::last_percentile | flag::ack_now;
+    return planned;
+  }
+  return std::nullopt;
+}
+
+std::optional<Path::Planned> Path::plan_chunk(Time now) {
+  if (probe_pending_) {
+    const SentPacket* oldest = ledger_.oldest_outstanding();
+    OutgoingMessage* message = oldest == nullptr ? nullptr : find(oldest->message);
+    // Every second probe is a ping: the peer may have no room for the chunk, and only what it takes is acknowledged.
+    const bool repeats = probe_backoff_ % 2 == 1;
+    if (repeats && message != nullptr && message->content().delivery == Delivery::exact && !oldest->is_end) {
+      message->send_again({oldest->offset, oldest->offset + oldest->count});
+      Planned planned = plan_message_packet(*message, PacketType::data);
+      planned.header.flags |= flag::ack_now;
+      planned.is_probe = true;
+      return planned;
+    }
+    Planned planned;
+    planned.header = base_header(PacketType::ping);
+    planned.header.flags = flag::ack_now;
+    planned.is_probe = true;
+    return planned;
+  }
+  const OutgoingMessage* message = next_with_chunk();
+  if (message == nullptr) return std::nullopt;
+  if (pacer_.ready_at() > now) return std::nullopt;
+  if (ledger_.bytes_in_flight() + settings_.datagram_bytes > rate_.window_bytes()) return std::nullopt;
+  return plan_message_packet(*find(message->id()), PacketType::data);
+}
+
+// The lowest number of a note that is still under way.
+std::uint32_t Path::oldest_note() const {
+  std::uint32_t oldest = UINT32_MAX;
+  for (const OutgoingMessage& message : messages_) {
+    if (message.content().stage == Stage::note) oldest = std::min(oldest, message.content().operation);
+  }
+  return oldest;
+}
+
+Path::Planned Path::plan_message_packet(OutgoingMessage& message, PacketType type) {
+  const MessageContent& content = message.content();
+  Planned planned;
+  planned.header = base_header(type);
+  planned.message = &message;
+  Header& header = planned.header;
+  header.stage = content.stage;
+  header.format = content.format;
+  header.operation = content.operation;
+  header.layout = content.layout;
+  header.total = content.total;
+  header.completion_us = content.completion_us;
+  if (content.delivery == Delivery::exact) header.flags |= flag::exact;
+  if (!content.average) header.flags |= flag::sum;
+  if (type == PacketType::end) return planned;
+
+  planned.chunk = message.next_chunk();
+  header.type = planned.chunk.type;
+  header.offset = planned.chunk.range.begin;
+  if (planned.chunk.last_percentile) header.flags |= flag::last_percentile;
+  if (planned.chunk.completes) header.flags |= flag::ack_now;
+  if (planned.chunk.type == PacketType::hole) {
+    header.missing = planned.chunk.range.size();
+  } else {
+    header.missing = content.stage == Stage::note ? content.operation - oldest_note()
+                                                  : message.missing_in(planned.chunk.range);
+    planned.payload = message.bytes_of(planned.chunk.range);
+    planned.payload_bytes = planned.chunk.range.size() * element_bytes(content.format);
+  }
+  return planned;
+}
+
+void Path::append(Time, Planned& planned, TransmitBatch& batch) {
+  planned.header.key_phase = sealer_.next_phase();
+  planned.header.transmission = ledger_.next_number();
+  const std::size_t tag_size = tag_bytes_of(settings_.protection);
+  const bool copies = settings_.protection == Protection::encrypted || planned.header.type == PacketType::ack;
+  std::uint8_t* header = batch.reserve(header_bytes + (copies ? planned.payload_bytes : 0) + tag_size);
+  encode(planned.header, std::span<std::uint8_t, header_bytes>(header, header_bytes));
+  std::uint8_t* copied = header + header_bytes;
+  std::uint8_t* tag = copied + (copies ? planned.payload_bytes : 0);
+  const std::span<const std::uint8_t> payload(planned.payload, planned.payload_bytes);
+  if (settings_.protection != Protection::insecure) {
+    sealer_.seal(planned.header.transmission, {header, header_bytes}, payload, copied,
+                 std::span<std::uint8_t, tag_bytes>(tag, tag_bytes));
+  }
+  if (copies && settings_.protection != Protection::encrypted) std::copy(payload.begin(), payload.end(), copied);
+
+  const std::size_t bytes = header_bytes + planned.payload_bytes + tag_size;
+  if (copies || planned.payload_bytes == 0) {
+    batch.parts.push_back({header, bytes});
+    batch.parts_per_datagram.push_back(1);
+  } else {
+    // The gradient itself goes to the kernel; nothing is copied in this process.
+    batch.parts.push_back({header, header_bytes});
+    batch.parts.push_back({const_cast<std::uint8_t*>(planned.payload), planned.payload_bytes});
+    if (tag_size != 0) batch.parts.push_back({tag, tag_size});
+    batch.parts_per_datagram.push_back(tag_size != 0 ? 3 : 2);
+  }
+  if (batch.num_datagrams == 0) batch.datagram_bytes = static_cast<std::uint32_t>(bytes);
+  ++batch.num_datagrams;
+  batch.total_bytes += bytes;
+}
+
+void Path::after_sent(Time now, const Planned& planned, std::size_t datagram_bytes) {
+  ++counters_.datagrams_sent;
+  counters_.bytes_sent += datagram_bytes;
+  switch (planned.header.type) {
+    case PacketType::ack:
+      ack_at_ = never;
+      unacknowledged_packets_ = 0;
+      break;
+    case PacketType::bye: bye_pending_ = false; break;
+    case PacketType::ping: ping_pending_ = false; break;
+    case PacketType::end:
+      planned.message->end_sent(now, std::max(rtt_.smoothed(), min_end_spacing));
+      break;
+    default: {
+      const bool was_sent = planned.message->sent_once();
+      planned.message->chunk_sent(planned.chunk);
+      if (!was_sent && planned.message->sent_once()) sent_.push_back(planned.message->id());
+      break;
+    }
+  }
+  if (planned.is_probe) {
+    probe_pending_ = false;
+    ++counters_.probes;
+  }
+  if (!planned.asks_for_ack) {
+    ledger_.record_unacknowledged();
+    return;
+  }
+  SentPacket packet;
+  packet.sent_at = now;
+  packet.bytes = static_cast<std::uint32_t>(datagram_bytes);
+  packet.message = planned.message == nullptr ? 0 : planned.message->id();
+  packet.offset = planned.chunk.range.begin;
+  packet.count = planned.chunk.range.size();
+  packet.is_end = planned.is_end;
+  note_app_limited();
+  packet.delivery = rate_.on_sent(now, ledger_.bytes_in_flight());
+  ledger_.record(packet);
+  if (planned.message != nullptr && !planned.is_end) {
+    pacer_.on_sent(now, datagram_bytes, rate_.pacing_bytes_per_second());
+    if (planned.chunk.again) ++counters_.resent;
+  }
+  schedule_probe(now);
+  if (planned.is_end) sweep_finished();
+}
+
+// Pings, ends and the first and last packets of a burst travel on a path that could carry more.
+void Path::note_app_limited() {
+  const bool window_open = ledger_.bytes_in_flight() + settings_.datagram_bytes <= rate_.window_bytes();
+  if (window_open && next_with_chunk() == nullptr) rate_.on_app_limited(ledger_.bytes_in_flight());
+}
+
+// ---------------------------------------------------------------------------------------------------- time
+
+void Path::schedule_probe(Time now) {
+  if (!ledger_.has_outstanding() || state_ != PeerState::alive) {
+    probe_at_ = never;
+    return;
+  }
+  const Duration interval = std::min(rtt_.probe_timeout(max_ack_delay) << std::min(probe_backoff_, 10), max_probe_interval);
+  probe_at_ = now + interval;
+}
+
+Time Path::next_timer() const {
+  if (state_ == PeerState::left) return ack_at_;
+  const Duration ping_interval = state_ == PeerState::joining ? joining_ping_interval : settings_.heartbeat_interval;
+  Time next = std::min({ack_at_, probe_at_, ledger_.loss_check_at(), last_sent_ + ping_interval});
+  if (state_ != PeerState::alive) return next;
+  next = std::min({next, last_heard_ + settings_.silence_limit, unheard_at()});
+  for (const OutgoingMessage& message : messages_) next = std::min(next, message.end_due_at());
+  // Blocked by the window: the ack that opens it is the wake-up. Blocked by the pacer: its clock is.
+  const bool window_open = ledger_.bytes_in_flight() + settings_.datagram_bytes <= rate_.window_bytes();
+  if (window_open && next_with_chunk() != nullptr) next = std::min(next, pacer_.ready_at());
+  return next;
+}
+
+void Path::on_timer(Time now) {
+  if (state_ == PeerState::left) return;
+  const bool silent = now - last_heard_ >= settings_.silence_limit || now >= unheard_at();
+  if (state_ == PeerState::alive && silent) give_up(PeerState::dead);
+  const Duration ping_interval = state_ == PeerState::joining ? joining_ping_interval : settings_.heartbeat_interval;
+  if (now - last_sent_ >= ping_interval) ping_pending_ = true;
+  if (ledger_.loss_check_at() <= now) {
+    settled_.clear();
+    ledger_.detect_loss(now, rtt_, settled_);
+    settle(now);
+  }
+  if (probe_at_ <= now) {
+    probe_pending_ = true;
+    ++probe_backoff_;
+    schedule_probe(now);
+  }
+}
+
+void Path::forgive_silence(Time now) {
+  last_heard_ = std::max(last_heard_, now - settings_.silence_limit / 2);
+  last_acknowledged_ = std::max(last_acknowledged_, now - settings_.silence_limit / 2);
+}
+
+// When to conclude that the peer does not hear us: heartbeats ask for acks, so there is always something to answer.
+Time Path::unheard_at() const {
+  if (!ledger_.has_outstanding()) return never;
+  return std::max(last_acknowledged_, ledger_.oldest_sent_at()) + settings_.silence_limit;
+}
+
+void Path::on_bye() { give_up(PeerState::left); }
+
+void Path::give_up(PeerState state) {
+  state_ = state;
+  settled_.clear();
+  ledger_.abandon(settled_);
+  counters_.packets_lost += settled_.lost.size();
+  messages_.clear();
+  probe_at_ = never;
+  probe_pending_ = false;
+  probe_backoff_ = 0;
+}
+
+}  // namespace holdfast

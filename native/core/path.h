@@ -1,0 +1,167 @@
+// Everything between this rank and one peer: keys, numbers, acknowledgements, round-trip time, rate, and the messages
+// waiting to go. All deliveries share it, so there is one controller per path.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <utility>
+#include <span>
+#include <vector>
+
+#include "core/keys.h"
+#include "core/outgoing_message.h"
+#include "core/rate.h"
+#include "core/received_numbers.h"
+#include "core/rtt.h"
+#include "core/sent_ledger.h"
+#include "core/transmit_batch.h"
+#include "core/wire.h"
+
+namespace holdfast {
+
+// Why a path carries nothing any more.
+enum class PeerState : std::uint8_t { joining, alive, dead, left };
+
+struct PathSettings {
+  std::uint32_t job = 0;
+  std::uint32_t epoch = 0;
+  std::uint16_t own_rank = 0;
+  std::uint16_t peer_rank = 0;
+  ProcessId own_process{};
+  ProcessId peer_process{};
+  JobKey job_key{};
+  Protection protection = Protection::encrypted;
+  std::uint64_t packets_per_key = default_packets_per_key;
+  std::uint32_t datagram_bytes = 1472;  // UDP payload: header, elements and tag
+  bool same_host = false;
+  std::uint32_t receive_window = 256 * 1024;  // bytes the peer may have in flight towards this rank
+  std::uint64_t max_note_bytes = 64u << 20;   // of notes that the peer holds under assembly
+  Duration initial_rtt = millisecond;
+  Duration heartbeat_interval = 250 * millisecond;
+  Duration silence_limit = second;  // then the peer is dead
+};
+
+struct PathCounters {
+  std::uint64_t datagrams_sent = 0;
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t datagrams_received = 0;
+  std::uint64_t bytes_received = 0;
+  std::uint64_t packets_lost = 0;  // sent, and known not to have arrived
+  std::uint64_t resent = 0;
+  std::uint64_t probes = 0;
+};
+
+class Path {
+ public:
+  Path(const PathSettings& settings, Time now);
+
+  // -- what comes in ---------------------------------------------------------------------------------------------
+  // Authenticates, refuses replays, notes liveness. `payload` is decrypted in place.
+  std::optional<Drop> open(Time now, const Header& header, std::span<const std::uint8_t> header_octets,
+                           std::span<std::uint8_t> payload, std::span<const std::uint8_t> tag);
+  // To be called for what was opened, unless there was no room for it: an acknowledgement tells the sender of an exact
+  // message that it need not send this again.
+  void acknowledge(Time now, const Header& header);
+  std::optional<Drop> on_ack(Time now, const Header& header, std::span<const std::uint8_t> payload);
+  void on_bye();
+
+  // -- what goes out ---------------------------------------------------------------------------------------------
+  std::uint32_t enqueue(MessageContent content);  // returns the message's id
+  void cancel(std::uint32_t message);
+  void say_goodbye() { bye_pending_ = true; }
+  // Fills one batch with what may leave now. False: nothing.
+  bool fill(Time now, TransmitBatch& batch);
+  // Messages that ended since the last call: exact ones acknowledged in full, bounded ones sent in full.
+  std::vector<std::uint32_t> take_finished() { return std::exchange(finished_, {}); }
+
+  // Messages of which every element has now left once: the next sender's turn, where credit is short.
+  std::vector<std::uint32_t> take_sent() { return std::exchange(sent_, {}); }
+
+  // -- time ------------------------------------------------------------------------------------------------------
+  Time next_timer() const;
+  void on_timer(Time now);
+  // This process itself did not run for a while: silence until now proves nothing about the peer.
+  void forgive_silence(Time now);
+
+  PeerState state() const { return state_; }
+  Time last_heard() const { return last_heard_; }
+  std::uint8_t peer_credit() const { return peer_credit_; }
+  void advertise_credit(std::uint8_t credit) { own_credit_ = credit; }
+  const RttEstimator& rtt() const { return rtt_; }
+  const RateController& rate() const { return rate_; }
+  const PathCounters& counters() const { return counters_; }
+  std::uint32_t sealing_phase() const { return sealer_.phase(); }
+  std::uint32_t opening_phase() const { return opener_.phase(); }
+  std::uint32_t payload_bytes() const;
+  std::uint32_t chunk_elements(Format format) const;
+  std::uint64_t bytes_in_flight() const { return ledger_.bytes_in_flight(); }
+
+ private:
+  struct Planned {
+    Header header;
+    const std::uint8_t* payload = nullptr;
+    std::size_t payload_bytes = 0;
+    bool asks_for_ack = true;
+    OutgoingMessage* message = nullptr;
+    OutgoingMessage::Chunk chunk;
+    bool is_end = false;
+    bool is_probe = false;
+  };
+
+  std::optional<Planned> plan_next(Time now);
+  std::optional<Planned> plan_control(Time now);
+  std::optional<Planned> plan_chunk(Time now);
+  Planned plan_message_packet(OutgoingMessage& message, PacketType type);
+  const OutgoingMessage* next_with_chunk() const;
+  void append(Time now, Planned& planned, TransmitBatch& batch);
+  void after_sent(Time now, const Planned& planned, std::size_t datagram_bytes);
+  void note_app_limited();
+  void settle(Time now);
+  void sweep_finished();
+  void schedule_probe(Time now);
+  Time unheard_at() const;
+  std::uint32_t oldest_note() const;
+  void give_up(PeerState state);
+  OutgoingMessage* find(std::uint32_t message);
+  Header base_header(PacketType type) const;
+
+  PathSettings settings_;
+  Sealer sealer_;
+  Opener opener_;
+  SentLedger ledger_;
+  SentLedger::Settled settled_;
+  RttEstimator rtt_;
+  RateController rate_;
+  Pacer pacer_;
+  ReplayWindow replay_;
+  NumberRanges received_{max_ack_ranges};
+  PathCounters counters_;
+  PeerState state_ = PeerState::joining;
+  Time last_heard_;
+  Time last_acknowledged_;  // when the peer last showed that it hears us
+  Time last_sent_ = 0;
+
+  std::list<OutgoingMessage> messages_;  // stable addresses; a handful at a time
+  std::uint32_t next_message_ = 1;
+  std::vector<std::uint32_t> finished_;
+  std::vector<std::uint32_t> sent_;
+
+  // Acknowledging the peer.
+  std::uint32_t unacknowledged_packets_ = 0;
+  Time largest_received_at_ = 0;
+  Time ack_at_ = never;
+  std::vector<std::uint8_t> ack_body_;
+
+  // Probing when acks stop coming.
+  Time probe_at_ = never;
+  int probe_backoff_ = 0;
+  bool probe_pending_ = false;
+
+  bool ping_pending_ = true;  // the first datagram on a path tells the peer that we are here
+  bool bye_pending_ = false;
+  std::uint8_t peer_credit_ = 0;
+  std::uint8_t own_credit_ = 0;
+};
+
+}  // namespace holdfast

@@ -1,0 +1,55 @@
+// What an operation says about itself when it ends.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/outgoing_message.h"
+#include "core/presence.h"
+#include "core/time.h"
+#include "kernels/kernels.h"
+
+namespace holdfast {
+
+enum class Status : std::uint8_t {
+  done,               // bounded: ended in time, with whatever arrived; exact: all of it
+  deadline_exceeded,  // exact only
+  peer_dead,          // exact only
+  mismatch,           // ranks called with different shapes, dtypes or layouts
+};
+
+enum class StageEnd : std::uint8_t { open, complete, early, bound };
+
+struct StageReport {
+  StageEnd end = StageEnd::open;
+  Duration elapsed = 0;  // from the stage's start: its first datagram or the own call
+};
+
+struct PeerReport {
+  std::uint32_t contributed = 0;         // elements of the own shard that this peer's contribution covered in time
+  std::uint32_t contribution_size = 0;   // elements expected
+  std::uint32_t results = 0;             // elements of its shard that arrived here in time
+  std::uint32_t result_size = 0;
+  Duration last_arrival = -1;            // since the operation opened; -1: nothing arrived
+  bool alive = true;
+};
+
+struct OperationReport {
+  std::uint32_t operation = 0;
+  Status status = Status::done;
+  Delivery delivery = Delivery::bounded;
+  Format format = Format::f32;
+  std::uint32_t total = 0;
+  Duration elapsed = 0;        // from the own call to the end
+  Duration waited_for_call = 0;  // how long the operation had been open before the own call
+  StageReport contributions;
+  StageReport results;
+  // Contributor-elements that made it into this rank's result, out of total * ranks.
+  std::uint64_t delivered = 0;
+  std::uint64_t expected = 0;
+  std::vector<ElementRange> missing;    // of the result: zero on this rank
+  std::vector<PeerReport> peers;        // by rank; the own entry is trivial
+  std::vector<std::uint16_t> culprits;  // for errors: who did not deliver, died, or called differently
+};
+
+}  // namespace holdfast

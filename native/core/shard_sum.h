@@ -1,0 +1,61 @@
+// The sum of one shard as its contributions arrive in any order and possibly in part, and the unbiased mean of it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/buffer_pool.h"
+#include "core/presence.h"
+#include "kernels/kernels.h"
+
+namespace holdfast {
+
+class ShardSum {
+ public:
+  ShardSum(std::uint32_t num_elements, Format format, std::uint16_t rank, std::uint16_t num_ranks, BufferPool& pool);
+
+  // Bytes that accepting a first contribution will allocate; 0 when the memory is there.
+  std::size_t bytes_to_allocate() const;
+  // Keep contributions apart and sum them in rank order. Only before the first contribution.
+  void sum_in_rank_order() { in_rank_order_ = !started_; }
+
+  const Presence& from(std::uint16_t sender) const { return contributions_[sender]; }
+  // Adds what is new of [begin, begin + count); returns how many elements were.
+  std::uint32_t add(std::uint16_t sender, std::uint32_t begin, std::uint32_t count, const std::uint8_t* elements);
+
+  struct Result {
+    BufferPool::Buffer elements;        // in wire format
+    std::vector<ElementRange> holes;    // blocks to which nobody but the owner contributed: zero, and lost
+    std::vector<Gap> gaps;              // the rest of what lacks contributors, ascending
+    std::uint64_t delivered = 0;        // contributor-elements in the result
+  };
+  // `own` is the owner's contribution, null when it never came.
+  //
+  // The owner's part always arrives, so averaging over what arrived would favour it. Per block the result is
+  // own/N + (N-1)/N x the mean of the others that arrived; without an own part, the mean of the others.
+  Result finish(const std::uint8_t* own, bool average);
+
+ private:
+  void allocate();
+  void accumulate(ElementRange run, const std::uint8_t* elements);
+  void accumulate_in_rank_order();
+  void combine(ElementRange run, std::uint32_t contributors, const std::uint8_t* own, bool average, Result& result);
+  std::uint32_t contributors_of(std::uint32_t block) const;
+  std::uint8_t* accumulator_at(std::uint32_t element) const {
+    return accumulator_.get() + element * accumulator_bytes(format_);
+  }
+
+  std::uint32_t num_elements_;
+  Format format_;
+  std::uint16_t rank_;
+  std::uint16_t num_ranks_;
+  BufferPool& pool_;
+  bool in_rank_order_ = false;
+  bool started_ = false;
+  std::vector<Presence> contributions_;
+  Presence summed_;  // blocks of the accumulator that hold something
+  BufferPool::Buffer accumulator_;
+  std::vector<BufferPool::Buffer> kept_;  // by sender, in wire format, when summing in rank order
+};
+
+}  // namespace holdfast

@@ -1,0 +1,369 @@
+#include "io/reactor.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <future>
+#include <stdexcept>
+#include <system_error>
+
+#include "io/clock.h"
+
+namespace holdfast::io {
+namespace {
+
+// One kernel read, then sending: a long read would let the peers' windows run dry, a long send our own buffer overflow.
+constexpr std::size_t reads_per_turn = 1;
+constexpr int batches_per_turn = 8;
+// A kernel out of memory for this socket may call it writable at once; do not ask more often than this.
+constexpr Duration retry_interval = 100 * microsecond;
+constexpr int goodbyes = 3;
+constexpr Duration longest_wait = 24 * 3600 * second;  // keeps the clock arithmetic away from its limits
+
+timespec to_timespec(Duration duration) {
+  return {static_cast<time_t>(duration / second), static_cast<long>(duration % second)};
+}
+
+}  // namespace
+
+Reactor::Reactor(std::unique_ptr<UdpSocket> socket, const EndpointSettings& settings, std::vector<Address> peers,
+                 bool record)
+    : Reactor(std::move(socket), settings, std::move(peers), record, monotonic_now()) {}
+
+Reactor::Reactor(std::unique_ptr<UdpSocket> socket, const EndpointSettings& settings, std::vector<Address> peers,
+                 bool record, Time now)
+    : socket_(std::move(socket)), peers_(std::move(peers)), endpoint_(settings, now) {
+  if (record) {
+    trace_ = std::make_unique<TraceWriter>(settings, now, [this](std::span<const std::uint8_t> piece) {
+      recording_.insert(recording_.end(), piece.begin(), piece.end());
+    });
+  }
+  epoll_ = epoll_create1(EPOLL_CLOEXEC);
+  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (epoll_ < 0 || wake_ < 0) throw std::system_error(errno, std::generic_category(), "cannot create the event loop");
+  epoll_event event{.events = EPOLLIN, .data = {.fd = socket_->fd()}};
+  epoll_ctl(epoll_, EPOLL_CTL_ADD, socket_->fd(), &event);
+  event.data.fd = wake_;
+  epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &event);
+  thread_ = std::thread([this] { run(); });
+}
+
+Reactor::~Reactor() {
+  stop();
+  if (epoll_ >= 0) close(epoll_);
+  if (wake_ >= 0) close(wake_);
+}
+
+// ---------------------------------------------------------------------------------------------------- other threads
+
+template <class Ready>
+bool Reactor::wait_for(std::unique_lock<std::mutex>& lock, Duration patience, Ready ready) {
+  changed_.wait_for(lock, std::chrono::nanoseconds(std::min(patience, longest_wait)), [&] { return stopped_ || ready(); });
+  return ready();
+}
+
+// Commands run in the order in which they were left, so a number given here is the number the endpoint will give.
+std::uint32_t Reactor::submit(Command command, std::uint32_t& counter) {
+  std::uint32_t number;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopped_) throw std::runtime_error("the reactor has stopped" + (failure_.empty() ? "" : ": " + failure_));
+    number = counter++;
+    commands_.push_back(std::move(command));
+  }
+  if (asleep_.exchange(false)) wake();
+  return number;
+}
+
+void Reactor::wake() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof one);
+}
+
+void Reactor::on_thread(const OnThread& task) {
+  auto done = std::make_shared<std::promise<void>>();
+  std::future<void> finished = done->get_future();
+  submit(OnThread([&task, done] {
+           task();
+           done->set_value();
+         }),
+         num_tasks_);
+  finished.get();  // every turn of the loop executes commands, and the thread executes what is left when it ends
+}
+
+std::vector<std::uint16_t> Reactor::wait_joined(Duration patience) {
+  {
+    std::unique_lock lock(mutex_);
+    if (wait_for(lock, patience, [&] { return joined_; })) return {};
+  }
+  std::vector<std::uint16_t> missing;
+  for (const PeerSnapshot& peer : snapshot().peers) {
+    if (peer.state != PeerState::alive) missing.push_back(peer.rank);
+  }
+  return missing;
+}
+
+std::uint32_t Reactor::call(const Call& call) {
+  return submit(call, next_operation_);
+}
+
+std::optional<OperationReport> Reactor::wait(std::uint32_t operation, Duration patience) {
+  std::unique_lock lock(mutex_);
+  auto found = reports_.end();
+  const bool ready = wait_for(lock, patience, [&] {
+    found = std::find_if(reports_.begin(), reports_.end(),
+                         [operation](const OperationReport& report) { return report.operation == operation; });
+    return found != reports_.end();
+  });
+  if (!ready) return std::nullopt;
+  OperationReport report = std::move(*found);
+  reports_.erase(found);
+  return report;
+}
+
+std::optional<OperationReport> Reactor::wait_any(Duration patience) {
+  std::unique_lock lock(mutex_);
+  if (!wait_for(lock, patience, [&] { return !reports_.empty(); })) return std::nullopt;
+  OperationReport report = std::move(reports_.front());
+  reports_.pop_front();
+  return report;
+}
+
+std::uint32_t Reactor::send_note(std::uint16_t peer, std::uint32_t channel, std::vector<std::uint8_t> bytes,
+                                 Duration deadline) {
+  return submit(SendNote{peer, channel, std::move(bytes), deadline}, next_ticket_);
+}
+
+std::optional<NoteFate> Reactor::wait_note(std::uint32_t ticket, Duration patience) {
+  std::unique_lock lock(mutex_);
+  if (!wait_for(lock, patience, [&] { return note_fates_.contains(ticket); })) return std::nullopt;
+  const NoteFate fate = note_fates_.at(ticket);
+  note_fates_.erase(ticket);
+  return fate;
+}
+
+std::optional<Note> Reactor::receive_note(std::uint32_t channel, Duration patience) {
+  std::unique_lock lock(mutex_);
+  if (!wait_for(lock, patience, [&] { return !notes_[channel].empty(); })) return std::nullopt;
+  Note note = std::move(notes_[channel].front());
+  notes_[channel].pop_front();
+  return note;
+}
+
+void Reactor::publish(const Parameters& parameters) { submit(parameters, num_tasks_); }
+
+std::vector<PeerChange> Reactor::take_peer_changes() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(peer_changes_, {});
+}
+
+std::string Reactor::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+Snapshot Reactor::snapshot() {
+  Snapshot snapshot;
+  on_thread([&] {
+    const Time now = monotonic_now();
+    for (std::uint16_t rank = 0; rank < endpoint_.settings().num_ranks; ++rank) {
+      if (rank == endpoint_.settings().rank) continue;
+      const Path& path = endpoint_.path(rank);
+      snapshot.peers.push_back({rank, path.state(), now - path.last_heard(), path.rtt().smoothed(), path.rtt().min(),
+                                path.rate().bandwidth_bytes_per_second(), path.rate().pacing_bytes_per_second(),
+                                path.rate().window_bytes(), endpoint_.failed_authentications(rank),
+                                path.sealing_phase(), path.opening_phase(), path.counters()});
+    }
+    snapshot.drops = endpoint_.drops();
+    snapshot.kernel_drops = socket_->kernel_drops();
+    snapshot.wakeups = wakeups_;
+    snapshot.open_operations = endpoint_.open_operations();
+    snapshot.early_bytes = endpoint_.early_bytes();
+  });
+  return snapshot;
+}
+
+std::vector<std::uint8_t> Reactor::recording() {
+  std::vector<std::uint8_t> bytes;
+  on_thread([&] { bytes = recording_; });
+  return bytes;
+}
+
+void Reactor::stop() {
+  stopping_ = true;
+  wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+// ---------------------------------------------------------------------------------------------------- the thread
+
+void Reactor::run() {
+  // Signals belong to the interpreter's main thread.
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, nullptr);
+  pthread_setname_np(pthread_self(), "holdfast-io");
+  prctl(PR_SET_TIMERSLACK, 1UL);
+  std::string failure;
+  try {
+    loop();
+  } catch (const std::exception& error) {
+    failure = error.what();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;  // from here on nobody leaves a command
+    failure_ = failure;
+  }
+  const Time now = monotonic_now();
+  try {
+    execute_commands(now);  // whoever waits for an answer gets it
+    for (int i = 0; i < goodbyes && failure.empty(); ++i) {
+      if (trace_) trace_->on_goodbye();
+      endpoint_.say_goodbye();
+      transmit(now);
+    }
+  } catch (const std::exception&) {
+    // Goodbyes are a courtesy; the peers notice silence as well.
+  }
+  changed_.notify_all();
+}
+
+void Reactor::loop() {
+  while (!stopping_) {
+    Time now = monotonic_now();
+    execute_commands(now);
+    const std::size_t received = receive(now);
+    // Datagrams that waited in the socket are heard before anybody is declared late or dead.
+    if (received == 0) {
+      now = monotonic_now();
+      keep_time(now);
+    } else if (endpoint_.next_timer() <= now) {
+      keep_time(now);
+    }
+    const bool more_to_send = transmit(monotonic_now());
+    deliver();
+    if (received == 0 && !more_to_send) sleep_until(endpoint_.next_timer());
+  }
+}
+
+void Reactor::execute_commands(Time now) {
+  std::vector<Command> commands;
+  {
+    const std::lock_guard lock(mutex_);
+    commands.swap(commands_);
+  }
+  for (Command& command : commands) execute(now, command);
+}
+
+void Reactor::execute(Time now, Command& command) {
+  if (Call* call = std::get_if<Call>(&command)) {
+    if (trace_) trace_->on_call(now, *call);
+    const std::uint32_t number = endpoint_.call(now, *call);
+    if (trace_) recorded_calls_[number] = {call->data, call->count * element_bytes(call->format)};
+  } else if (SendNote* note = std::get_if<SendNote>(&command)) {
+    if (trace_) trace_->on_note(now, note->peer, note->channel, note->bytes, note->deadline);
+    endpoint_.send_note(now, note->peer, note->channel, std::move(note->bytes), note->deadline);
+  } else if (Parameters* parameters = std::get_if<Parameters>(&command)) {
+    if (trace_) trace_->on_publish(*parameters);
+    endpoint_.publish(*parameters);
+  } else {
+    std::get<OnThread>(command)();
+  }
+}
+
+std::size_t Reactor::receive(Time now) {
+  return socket_->receive(reads_per_turn, [&](std::span<std::uint8_t> datagram) {
+    if (trace_) trace_->on_datagram(now, datagram);
+    endpoint_.receive(now, datagram);
+  });
+}
+
+void Reactor::keep_time(Time now) {
+  if (endpoint_.next_timer() > now) return;
+  if (trace_) trace_->on_timer(now);
+  endpoint_.on_timer(now);
+}
+
+// True when there is more to send right away.
+bool Reactor::transmit(Time now) {
+  if (has_pending_ && !send_pending()) return false;
+  for (int i = 0; i < batches_per_turn; ++i) {
+    const bool filled = endpoint_.fill(now, batch_);
+    if (trace_) trace_->on_fill(now, filled, batch_);
+    if (!filled) return false;
+    outgoing_.to = &peers_[batch_.peer];
+    outgoing_.parts.swap(batch_.parts);
+    outgoing_.parts_per_datagram.swap(batch_.parts_per_datagram);
+    outgoing_.datagram_bytes = batch_.datagram_bytes;
+    outgoing_.num_datagrams = batch_.num_datagrams;
+    outgoing_.total_bytes = batch_.total_bytes;
+    has_pending_ = true;
+    if (!send_pending()) return false;
+  }
+  return true;
+}
+
+bool Reactor::send_pending() {
+  const SendResult result = socket_->send(outgoing_);
+  // What the kernel refuses for good is a lost datagram like any other: acknowledgements will tell.
+  has_pending_ = result == SendResult::would_block;
+  return !has_pending_;
+}
+
+void Reactor::deliver() {
+  auto reports = endpoint_.take_reports();
+  auto notes = endpoint_.take_notes();
+  auto fates = endpoint_.take_sent_notes();
+  auto changes = endpoint_.take_peer_changes();
+  if (reports.empty() && notes.empty() && fates.empty() && changes.empty()) return;
+  if (trace_) {
+    for (const OperationReport& report : reports) trace_->on_report(report, recorded_calls_[report.operation]);
+  }
+  const std::lock_guard lock(mutex_);
+  for (OperationReport& report : reports) reports_.push_back(std::move(report));
+  for (Note& note : notes) notes_[note.channel].push_back(std::move(note));
+  for (const SentNote& note : fates) note_fates_[note.ticket] = note.fate;
+  peer_changes_.insert(peer_changes_.end(), changes.begin(), changes.end());
+  joined_ = joined_ || endpoint_.all_peers_alive();
+  changed_.notify_all();
+}
+
+void Reactor::sleep_until(Time deadline) {
+  if (has_pending_ != watching_writable_) {
+    watching_writable_ = has_pending_;
+    const std::uint32_t events = watching_writable_ ? EPOLLIN | EPOLLOUT : EPOLLIN;
+    epoll_event event{.events = events, .data = {.fd = socket_->fd()}};
+    epoll_ctl(epoll_, EPOLL_CTL_MOD, socket_->fd(), &event);
+  }
+  asleep_ = true;
+  {
+    // A command that came before `asleep_` was set has not woken us.
+    const std::lock_guard lock(mutex_);
+    if (!commands_.empty() || stopping_) {
+      asleep_ = false;
+      return;
+    }
+  }
+  ++wakeups_;
+  const Duration patience = std::clamp<Duration>(deadline - monotonic_now(), 0, second);
+  const timespec timeout = to_timespec(has_pending_ ? std::max(patience, retry_interval) : patience);
+  epoll_event events[2];
+  const int count = epoll_pwait2(epoll_, events, 2, &timeout, nullptr);
+  asleep_ = false;
+  for (int i = 0; i < count; ++i) {
+    if (events[i].data.fd == wake_) drain_wake();
+  }
+}
+
+void Reactor::drain_wake() {
+  std::uint64_t value;
+  [[maybe_unused]] const ssize_t got = read(wake_, &value, sizeof value);
+}
+
+}  // namespace holdfast::io

@@ -1,0 +1,143 @@
+// Runs an Endpoint on real UDP: one thread that receives, keeps time, sends, and sleeps when there is nothing to do.
+//
+// Everything the endpoint does happens on that thread. Other threads leave commands and wait for answers; no call here
+// waits longer than it is told to.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "core/endpoint.h"
+#include "core/trace.h"
+#include "io/udp.h"
+
+namespace holdfast::io {
+
+struct PeerSnapshot {
+  std::uint16_t rank = 0;
+  PeerState state = PeerState::joining;
+  Duration silence = 0;
+  Duration smoothed_rtt = 0;
+  Duration min_rtt = 0;
+  double bandwidth_bytes_per_second = 0;
+  double pacing_bytes_per_second = 0;
+  std::uint64_t window_bytes = 0;
+  std::uint64_t failed_authentications = 0;
+  std::uint32_t sealing_phase = 0;
+  std::uint32_t opening_phase = 0;
+  PathCounters counters;
+};
+
+struct Snapshot {
+  std::vector<PeerSnapshot> peers;  // without the own rank
+  DropCounts drops{};
+  std::uint64_t kernel_drops = 0;
+  std::uint64_t wakeups = 0;
+  std::size_t open_operations = 0;
+  std::size_t early_bytes = 0;
+};
+
+class Reactor {
+ public:
+  Reactor(std::unique_ptr<UdpSocket> socket, const EndpointSettings& settings, std::vector<Address> peers,
+          bool record = false);
+  ~Reactor();  // says goodbye and joins the thread
+  Reactor(const Reactor&) = delete;
+  Reactor& operator=(const Reactor&) = delete;
+
+  // Ranks not heard from when all are, or when `patience` is over.
+  std::vector<std::uint16_t> wait_joined(Duration patience);
+
+  std::uint32_t call(const Call& call);
+  std::optional<OperationReport> wait(std::uint32_t operation, Duration patience);
+  std::optional<OperationReport> wait_any(Duration patience);  // in order of completion
+
+  std::uint32_t send_note(std::uint16_t peer, std::uint32_t channel, std::vector<std::uint8_t> bytes, Duration deadline);
+  std::optional<NoteFate> wait_note(std::uint32_t ticket, Duration patience);
+  std::optional<Note> receive_note(std::uint32_t channel, Duration patience);
+
+  void publish(const Parameters& parameters);
+  std::vector<PeerChange> take_peer_changes();
+  Snapshot snapshot();
+  // Empty once no thread, no socket and none of the callers' memory is in use.
+  void stop();
+  // Why the thread ended by itself; empty while all is well.
+  std::string failure() const;
+
+  // What the endpoint was fed so far, for replay in the simulator. Empty unless `record` was asked for at the start.
+  std::vector<std::uint8_t> recording();
+
+ private:
+  Reactor(std::unique_ptr<UdpSocket> socket, const EndpointSettings& settings, std::vector<Address> peers, bool record,
+          Time now);
+
+  struct SendNote {
+    std::uint16_t peer;
+    std::uint32_t channel;
+    std::vector<std::uint8_t> bytes;
+    Duration deadline;
+  };
+  using OnThread = std::function<void()>;  // anything else that must see the endpoint at rest
+  using Command = std::variant<Call, SendNote, Parameters, OnThread>;
+
+  void run();
+  void loop();
+  std::uint32_t submit(Command command, std::uint32_t& counter);
+  void wake();
+  void on_thread(const OnThread& task);
+  void execute_commands(Time now);
+  void execute(Time now, Command& command);
+  std::size_t receive(Time now);
+  void keep_time(Time now);
+  bool transmit(Time now);
+  bool send_pending();
+  void deliver();
+  void sleep_until(Time deadline);
+  void drain_wake();
+  template <class Ready>
+  bool wait_for(std::unique_lock<std::mutex>& lock, Duration patience, Ready ready);
+
+  std::unique_ptr<UdpSocket> socket_;
+  std::vector<Address> peers_;
+  Endpoint endpoint_;
+  std::unique_ptr<TraceWriter> trace_;  // null unless recording
+  std::vector<std::uint8_t> recording_;
+  std::map<std::uint32_t, std::span<const std::uint8_t>> recorded_calls_;
+  TransmitBatch batch_;
+  OutgoingBatch outgoing_;
+  bool has_pending_ = false;  // a batch the kernel would not take yet
+  int epoll_ = -1;
+  int wake_ = -1;
+  bool watching_writable_ = false;
+  std::uint64_t wakeups_ = 0;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Command> commands_;
+  std::uint32_t next_operation_ = 0;
+  std::uint32_t next_ticket_ = 1;
+  std::uint32_t num_tasks_ = 0;
+  std::deque<OperationReport> reports_;
+  std::unordered_map<std::uint32_t, NoteFate> note_fates_;
+  std::map<std::uint32_t, std::deque<Note>> notes_;  // by channel
+  std::vector<PeerChange> peer_changes_;
+  bool joined_ = false;
+  bool stopped_ = false;
+  std::string failure_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> asleep_{false};
+  std::thread thread_;
+};
+
+}  // namespace holdfast::io

@@ -1,0 +1,78 @@
+// Chooses the instruction set once, at the first call, and checks what every kernel requires of its caller.
+#include <atomic>
+#include <cassert>
+
+#include "kernels/kernels.h"
+#include "kernels/table.h"
+
+namespace holdfast::kernels {
+namespace {
+
+const Table& table_for([[maybe_unused]] InstructionSet set) {
+#if defined(__x86_64__)
+  if (set == InstructionSet::avx2) return avx2_table;
+#endif
+  return portable_table;
+}
+
+// Null until the first call. Threads that race here all store the same pointer to constant data.
+constinit std::atomic<const Table*> chosen{nullptr};
+
+const Table& active() {
+  const Table* table = chosen.load(std::memory_order_relaxed);
+  if (table == nullptr) [[unlikely]] {
+    table = &table_for(best_instruction_set());
+    chosen.store(table, std::memory_order_relaxed);
+  }
+  return *table;
+}
+
+[[maybe_unused]] constexpr bool has_arithmetic(Format format) { return is_known(format) && format != Format::bytes; }
+
+}  // namespace
+
+InstructionSet best_instruction_set() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) return InstructionSet::avx2;
+#endif
+  return InstructionSet::portable;
+}
+
+InstructionSet instruction_set() {
+  return &active() == &portable_table ? InstructionSet::portable : InstructionSet::avx2;
+}
+
+void use_instruction_set(InstructionSet set) {
+  const bool within_reach = set <= best_instruction_set();
+  chosen.store(&table_for(within_reach ? set : best_instruction_set()), std::memory_order_relaxed);
+}
+
+const char* name(InstructionSet set) { return set == InstructionSet::avx2 ? "avx2" : "portable"; }
+
+void store(Format format, void* accumulator, const void* source, std::size_t count) {
+  assert(has_arithmetic(format));
+  active().store[index(format)](accumulator, source, count);
+}
+
+void add(Format format, void* accumulator, const void* source, std::size_t count) {
+  assert(has_arithmetic(format));
+  active().add[index(format)](accumulator, source, count);
+}
+
+void combine(Format format, void* out, const void* own, double own_scale, const void* accumulator,
+             double accumulator_scale, std::size_t count) {
+  assert(has_arithmetic(format));
+  active().combine[index(format)](out, own, own_scale, accumulator, accumulator_scale, count);
+}
+
+void cast(Format target_format, void* target, Format source_format, const void* source, std::size_t count) {
+  assert(has_arithmetic(target_format) && has_arithmetic(source_format));
+  active().cast[index(target_format)][index(source_format)](target, source, count);
+}
+
+void scale(Format format, void* values, double factor, std::size_t count) {
+  combine(format, values, values, factor, nullptr, 0.0, count);
+}
+
+}  // namespace holdfast::kernels

@@ -1,0 +1,59 @@
+// What really arrived where, written down as the network delivers it, and the results that follow from it.
+//
+// This is the oracle. It never looks at a report: it knows the gradients, it sees the (readable) header of every
+// datagram that a host took, and it works the sums out again in its own slow way.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/wire.h"
+#include "sim/workload.h"
+
+namespace holdfast::sim {
+
+// The result of one shard, as its owner must have computed it.
+struct ShardTruth {
+  ElementRange shard;
+  std::vector<std::uint8_t> elements;       // in wire format
+  std::vector<std::uint64_t> contributors;  // by block: bit r for each rank r whose part is in it
+};
+
+class Truth {
+ public:
+  Truth(const Workload& workload, std::uint16_t num_ranks);
+
+  // A host took a data or hole packet of an operation. False when no host had any business taking it: it speaks of
+  // elements that are not its sender's to speak of.
+  bool on_taken(std::uint16_t host, const Header& header, std::uint32_t count);
+
+  // `gradients` are all ranks' of this operation; `own_included`: the owner's call came before it closed the sum.
+  ShardTruth shard(std::uint32_t operation, std::uint16_t owner, bool own_included,
+                   const std::vector<std::vector<std::uint8_t>>& gradients) const;
+  // By block of `owner`'s shard: 0 nothing taken at `host`, 1 values, 2 announced as a hole.
+  std::vector<std::uint8_t> results_taken(std::uint32_t operation, std::uint16_t host, std::uint16_t owner) const;
+  // How many elements of `owner`'s shard arrived there from `sender`.
+  std::uint32_t contributed(std::uint32_t operation, std::uint16_t owner, std::uint16_t sender) const;
+
+  ElementRange shard_of(std::uint32_t operation, std::uint16_t owner) const;
+
+ private:
+  struct Taken {
+    std::uint16_t sender;
+    PacketType type;
+    std::uint32_t begin;  // within the bucket
+    std::uint32_t count;
+  };
+  const std::vector<Taken>& taken(const std::vector<std::vector<Taken>>& by_host, std::uint32_t operation,
+                                  std::uint16_t host) const {
+    return by_host[std::size_t{operation} * num_ranks_ + host];
+  }
+
+  const Workload& workload_;
+  std::uint16_t num_ranks_;
+  // By operation and host, in order of arrival.
+  std::vector<std::vector<Taken>> contributions_;
+  std::vector<std::vector<Taken>> results_;
+};
+
+}  // namespace holdfast::sim

@@ -1,0 +1,485 @@
+"""Holdfast's native core: the reactor, the kernels and the simulator."""
+
+from collections.abc import Sequence
+import enum
+
+
+class Format(enum.Enum):
+    """How elements are laid out on the wire."""
+
+    bytes = 0
+
+    f32 = 1
+
+    f64 = 2
+
+    bf16 = 3
+
+    f16 = 4
+
+def element_bytes(format: Format) -> int: ...
+
+def instruction_set() -> str:
+    """The instruction set the kernels use on this machine."""
+
+def add(format: Format, accumulator: int, source: int, count: int) -> None:
+    """
+    accumulator[i] += source[i], widened; addresses of memory the caller keeps alive.
+    """
+
+def cast(target_format: Format, target: int, source_format: Format, source: int, count: int) -> None:
+    """target[i] = source[i], converted and rounded to nearest even."""
+
+def scale(format: Format, values: int, factor: float, count: int) -> None:
+    """values[i] *= factor, in place."""
+
+class Protection(enum.Enum):
+    """What datagrams are protected against."""
+
+    encrypted = 0
+
+    authenticated = 1
+
+    insecure = 2
+
+class Status(enum.Enum):
+    """How an operation ended."""
+
+    done = 0
+
+    deadline_exceeded = 1
+
+    peer_dead = 2
+
+    mismatch = 3
+
+class StageEnd(enum.Enum):
+    """What ended a stage."""
+
+    open = 0
+
+    complete = 1
+
+    early = 2
+
+    bound = 3
+
+class PeerState(enum.Enum):
+    """What is known about a peer."""
+
+    joining = 0
+
+    alive = 1
+
+    dead = 2
+
+    left = 3
+
+class NoteFate(enum.Enum):
+    """What became of a note."""
+
+    delivered = 0
+
+    deadline_exceeded = 1
+
+    peer_dead = 2
+
+class PeerReport:
+    """One peer's part in an operation."""
+
+    @property
+    def contributed(self) -> int: ...
+
+    @property
+    def contribution_size(self) -> int: ...
+
+    @property
+    def results(self) -> int: ...
+
+    @property
+    def result_size(self) -> int: ...
+
+    @property
+    def alive(self) -> bool: ...
+
+    @property
+    def last_arrival_s(self) -> float | None: ...
+
+class OperationReport:
+    """What an operation says about itself when it ends."""
+
+    @property
+    def operation(self) -> int: ...
+
+    @property
+    def status(self) -> Status: ...
+
+    @property
+    def total(self) -> int: ...
+
+    @property
+    def delivered(self) -> int: ...
+
+    @property
+    def expected(self) -> int: ...
+
+    @property
+    def peers(self) -> list[PeerReport]: ...
+
+    @property
+    def culprits(self) -> list[int]: ...
+
+    @property
+    def exact(self) -> bool: ...
+
+    @property
+    def elapsed_s(self) -> float: ...
+
+    @property
+    def waited_for_call_s(self) -> float: ...
+
+    @property
+    def contributions_end(self) -> StageEnd: ...
+
+    @property
+    def contributions_s(self) -> float: ...
+
+    @property
+    def results_end(self) -> StageEnd: ...
+
+    @property
+    def results_s(self) -> float: ...
+
+    @property
+    def missing(self) -> list[tuple[int, int]]: ...
+
+class PeerChange:
+    """A peer appeared, fell silent or left."""
+
+    @property
+    def peer(self) -> int: ...
+
+    @property
+    def state(self) -> PeerState: ...
+
+    @property
+    def silence_s(self) -> float: ...
+
+class PeerSnapshot:
+    """The path to one peer, as it is now."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def state(self) -> PeerState: ...
+
+    @property
+    def window_bytes(self) -> int: ...
+
+    @property
+    def bandwidth_bytes_per_s(self) -> float: ...
+
+    @property
+    def pacing_bytes_per_s(self) -> float: ...
+
+    @property
+    def failed_authentications(self) -> int: ...
+
+    @property
+    def sealing_phase(self) -> int: ...
+
+    @property
+    def opening_phase(self) -> int: ...
+
+    @property
+    def silence_s(self) -> float: ...
+
+    @property
+    def smoothed_rtt_s(self) -> float: ...
+
+    @property
+    def min_rtt_s(self) -> float: ...
+
+    @property
+    def datagrams_sent(self) -> int: ...
+
+    @property
+    def bytes_sent(self) -> int: ...
+
+    @property
+    def datagrams_received(self) -> int: ...
+
+    @property
+    def bytes_received(self) -> int: ...
+
+    @property
+    def packets_lost(self) -> int: ...
+
+class Snapshot:
+    """The engine, as it is now."""
+
+    @property
+    def peers(self) -> list[PeerSnapshot]: ...
+
+    @property
+    def kernel_drops(self) -> int: ...
+
+    @property
+    def wakeups(self) -> int: ...
+
+    @property
+    def open_operations(self) -> int: ...
+
+    @property
+    def early_bytes(self) -> int: ...
+
+    @property
+    def drops(self) -> dict: ...
+
+class EndpointSettings:
+    """What a job agreed on at join."""
+
+    @staticmethod
+    def make(*, rank: int, num_ranks: int, job: int, epoch: int, job_key: bytes, protection: Protection, packets_per_key: int, datagram_bytes: int, early_bytes_cap: int, heartbeat_interval_s: float, silence_limit_s: float) -> EndpointSettings: ...
+
+class Peer:
+    """Where a rank can be reached, and which process it is."""
+
+    def __init__(self, host: str, port: int, process: bytes, same_host: bool) -> None: ...
+
+class Engine:
+    """One socket and one reactor thread: the native end of a job."""
+
+    def __init__(self, *, host: str, port: int, receive_buffer_bytes: int, send_buffer_bytes: int, use_segmentation: bool) -> None: ...
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+    @property
+    def receive_buffer_bytes(self) -> int: ...
+
+    @property
+    def send_buffer_bytes(self) -> int: ...
+
+    @property
+    def has_gso(self) -> bool: ...
+
+    @property
+    def has_gro(self) -> bool: ...
+
+    @property
+    def closed(self) -> bool: ...
+
+    def start(self, settings: EndpointSettings, peers: Sequence[Peer], record: bool = False) -> None: ...
+
+    def wait_joined(self, timeout_s: float) -> list[int]:
+        """Ranks not heard from when all are, or when the time is over."""
+
+    def all_reduce(self, *, data: int, count: int, format: Format, layout: int, exact: bool, deadline_s: float, average: bool) -> int:
+        """
+        Takes part in the next operation, in place. The memory must stay until the operation is reported.
+        """
+
+    def wait(self, operation: int, timeout_s: float) -> OperationReport | None: ...
+
+    def wait_any(self, timeout_s: float) -> OperationReport | None:
+        """The next report in order of completion."""
+
+    def send_note(self, peer: int, channel: int, bytes: bytes, deadline_s: float) -> int: ...
+
+    def wait_note(self, ticket: int, timeout_s: float) -> NoteFate | None: ...
+
+    def receive_note(self, channel: int, timeout_s: float) -> tuple[int, bytes] | None:
+        """(sender, bytes) of the next note on a channel."""
+
+    def publish(self, *, from_operation: int, t_b_s: float, t_c_s: float, early_wait_ratio: float, credit: int, deterministic: bool) -> None:
+        """Parameters that hold from a named operation on."""
+
+    def take_peer_changes(self) -> list[PeerChange]: ...
+
+    def snapshot(self) -> Snapshot: ...
+
+    def failure(self) -> str:
+        """Why the reactor ended by itself; empty while all is well."""
+
+    def recording(self) -> bytes: ...
+
+    def close(self) -> None: ...
+
+def random_bytes(count: int) -> bytes:
+    """Unpredictable bytes."""
+
+def key_fingerprint(job_key: bytes) -> bytes:
+    """
+    Equal on two ranks exactly when their keys are; reveals nothing about the key.
+    """
+
+def path_mtu(host: str) -> int:
+    """The MTU of the kernel's route to a host."""
+
+def source_address_towards(host: str) -> str:
+    """The own address the kernel would use towards a host."""
+
+def interface_holding(address: str) -> str:
+    """The interface that has an address, or ''."""
+
+class SimBlock:
+    """One block of a simulated result beside what went into it."""
+
+    @property
+    def operation(self) -> int: ...
+
+    @property
+    def owner(self) -> int: ...
+
+    @property
+    def contributors(self) -> int:
+        """Bit r is set when rank r's part is in it."""
+
+    @property
+    def value(self) -> float:
+        """Mean over the block of the result."""
+
+    @property
+    def gradients(self) -> list[float]:
+        """Mean over the block of each rank's gradient."""
+
+class SimRun:
+    """What one simulated run came to."""
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def num_ranks(self) -> int: ...
+
+    @property
+    def victim(self) -> int: ...
+
+    @property
+    def digest(self) -> int:
+        """Of every datagram sent, with its time."""
+
+    @property
+    def virtual_seconds(self) -> float: ...
+
+    @property
+    def num_violations(self) -> int: ...
+
+    @property
+    def violations(self) -> list[str]:
+        """The first few; each begins with the name of its invariant."""
+
+    @property
+    def num_key_changes(self) -> int: ...
+
+    @property
+    def num_bounded(self) -> int: ...
+
+    @property
+    def num_exact(self) -> int: ...
+
+    @property
+    def num_exact_failed(self) -> int: ...
+
+    @property
+    def delivered(self) -> int: ...
+
+    @property
+    def expected(self) -> int: ...
+
+    @property
+    def blocks(self) -> list[SimBlock]: ...
+
+    @property
+    def network(self) -> dict[str, int]: ...
+
+    @property
+    def drops(self) -> dict[str, int]: ...
+
+class SimRuns:
+    """What many simulated runs came to."""
+
+    @property
+    def num_runs(self) -> int: ...
+
+    @property
+    def num_failed(self) -> int: ...
+
+    @property
+    def failed(self) -> list[SimRun]:
+        """The first few that broke an invariant."""
+
+    @property
+    def num_datagrams(self) -> int: ...
+
+    @property
+    def num_bounded(self) -> int: ...
+
+    @property
+    def num_exact(self) -> int: ...
+
+    @property
+    def num_exact_failed(self) -> int: ...
+
+    @property
+    def delivered(self) -> int: ...
+
+    @property
+    def expected(self) -> int: ...
+
+    @property
+    def network(self) -> dict[str, int]: ...
+
+    @property
+    def drops(self) -> dict[str, int]: ...
+
+class Replay:
+    """What came of running a trace again."""
+
+    @property
+    def num_records(self) -> int: ...
+
+    @property
+    def num_datagrams_in(self) -> int: ...
+
+    @property
+    def num_batches_out(self) -> int: ...
+
+    @property
+    def num_reports_recorded(self) -> int: ...
+
+    @property
+    def digest(self) -> int:
+        """Over everything that was sent."""
+
+    @property
+    def divergence(self) -> str:
+        """Where it first did something else; empty: nowhere."""
+
+    @property
+    def drops(self) -> dict[str, int]: ...
+
+    @property
+    def delivered(self) -> list[tuple[int, int]]:
+        """By operation: contributor-elements delivered, and expected."""
+
+    @property
+    def missing(self) -> list[list[tuple[int, int]]]:
+        """By operation: the ranges of elements that did not arrive."""
+
+def sim_defaults() -> dict:
+    """Every value a scenario can set, with its default."""
+
+def sim_run(values: dict, seed: int, sample_blocks: bool = False) -> SimRun:
+    """One run of a scenario."""
+
+def sim_run_many(values: dict, first_seed: int, count: int, stop_at_first_failure: bool = True) -> SimRuns:
+    """Runs of a scenario, seed by seed."""
+
+def replay_trace(trace: bytes) -> Replay:
+    """Feeds the recorded trace of a real rank to a fresh endpoint."""

@@ -1,0 +1,71 @@
+"""Module buffers (BatchNorm's running statistics) kept alike without a barrier.
+
+DDP broadcasts rank 0's buffers over the default group before every forward: a TCP barrier that waits for the slowest
+rank. While attached, floating-point buffers are averaged instead, by a bounded all-reduce that starts with the last
+bucket of the backward pass and is waited for before the next forward, within its deadline. What does not arrive keeps
+this rank's value. Integer buffers (counters) advance alike on all ranks and are compared by `synchronize()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+
+from holdfast.bridge.tensors import FORMATS, layout_of, memory_of
+from holdfast.errors import OperationError
+from holdfast.outcome import Outcome
+from holdfast.reduce.transpose import Pending, TransposeAllReduce
+
+
+class BufferAverager:
+    def __init__(self, reducer: TransposeAllReduce, buffers: Callable[[], Iterable[torch.Tensor]]) -> None:
+        self._reducer = reducer
+        self._buffers = buffers
+        self._pending: list[tuple[_Group, Pending]] = []
+
+    def start(self) -> None:
+        """Called by every rank at the same place in the order of operations: after the last bucket."""
+        by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
+        for buffer in self._buffers():  # asked for each time: a module may put another tensor in a buffer's place
+            if buffer.dtype in FORMATS and buffer.numel() > 0:
+                by_dtype.setdefault(buffer.dtype, []).append(buffer)
+        for buffers in by_dtype.values():
+            group = _Group(buffers)
+            pending = self._reducer.start(memory_of(group.flat), layout=group.layout)
+            self._pending.append((group, pending))
+
+    def finish(self) -> list[Outcome]:
+        """Waits, at most until the deadline, and installs what arrived."""
+        outcomes = []
+        while self._pending:
+            group, pending = self._pending[0]
+            try:
+                outcome = self._reducer.finish(pending)
+            except OperationError:
+                del self._pending[0]  # it has ended; an interrupted one has not, and still writes into its memory
+                raise
+            del self._pending[0]
+            group.scatter(outcome.missing)
+            outcomes.append(outcome)
+        return outcomes
+
+
+class _Group:
+    """Buffers of one dtype, flattened into one operation."""
+
+    @torch.no_grad()
+    def __init__(self, buffers: list[torch.Tensor]) -> None:
+        self.buffers = buffers
+        self.flat = torch.cat([buffer.reshape(-1) for buffer in buffers])
+        self.layout = layout_of([(-1 - index, buffer.shape) for index, buffer in enumerate(buffers)])
+
+    @torch.no_grad()
+    def scatter(self, missing: Iterable[tuple[int, int]]) -> None:
+        local = torch.cat([buffer.reshape(-1) for buffer in self.buffers])
+        for begin, end in missing:
+            self.flat[begin:end] = local[begin:end]
+        offset = 0
+        for buffer in self.buffers:
+            buffer.copy_(self.flat[offset : offset + buffer.numel()].view_as(buffer))
+            offset += buffer.numel()

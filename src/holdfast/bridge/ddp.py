@@ -1,0 +1,155 @@
+"""`holdfast.attach`: DDP's buckets go over Holdfast from here on.
+
+No postponed annotations in this file: DDP compares the hook's annotations with its own types.
+"""
+
+import itertools
+import logging
+import sys
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from holdfast.bridge import rendezvous
+from holdfast.bridge.handle import Handle
+from holdfast.bridge.tensors import FORMATS, layout_of, memory_of
+from holdfast.config import resolve
+from holdfast.errors import AttachError, UnsupportedGradient
+from holdfast.reduce.transpose import Pending
+
+logger = logging.getLogger(__name__)
+
+# Attaching is a collective, so counting attachments gives the same number on every rank.
+_attachments = itertools.count()
+_STATE_ATTRIBUTE = "_holdfast_hook_state"
+
+
+def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, **settings: Any) -> Handle:
+    """Sends the gradients of a `DistributedDataParallel` model over Holdfast. Every rank calls it, once, before training.
+
+    `optimizer`, when given, takes part in `handle.synchronize()`. `settings` are fields of `holdfast.Config`.
+    """
+    ddp = _require_suitable(model)
+    resolved = resolve(settings)
+    rank, num_ranks = dist.get_rank(ddp.process_group), dist.get_world_size(ddp.process_group)
+    _announce_on_stderr(rank)
+    group_name = getattr(ddp.process_group, "group_name", "world")
+    prefix = f"holdfast/{group_name}/{next(_attachments)}"
+    store = dist.PrefixStore(prefix, dist.distributed_c10d._get_default_store())
+    step_bytes = sum(p.numel() * p.element_size() for p in ddp.module.parameters() if p.requires_grad)
+    link = rendezvous.join(store, rank=rank, num_ranks=num_ranks, config=resolved.config, step_bytes=step_bytes)
+    state = getattr(ddp, _STATE_ATTRIBUTE, None)
+    if state is None:
+        state = _HookState(ddp)
+        setattr(ddp, _STATE_ATTRIBUTE, state)
+        ddp.register_comm_hook(state, _hook)
+    state.handle = Handle(ddp, optimizer, link, resolved, on_detach=state.forget_handle)
+    if num_ranks == 1:
+        logger.info("[rank 0] world size 1: nothing will be sent")
+    elif rank == 0:
+        for line in state.handle.explain().splitlines():
+            logger.info("[rank 0] %s", line)
+    return state.handle
+
+
+def _require_suitable(model: torch.nn.Module) -> DistributedDataParallel:
+    if not isinstance(model, DistributedDataParallel):
+        raise AttachError(
+            f"attach needs a DistributedDataParallel model, not {type(model).__name__}",
+            what_to_try="model = torch.nn.parallel.DistributedDataParallel(model) first",
+        )
+    state = getattr(model, _STATE_ATTRIBUTE, None)
+    if state is not None and state.handle is not None:
+        raise AttachError("this model is attached already", what_to_try="handle.detach() first")
+    if state is None and getattr(model, "_comm_hooks", None):
+        raise AttachError("this model has a communication hook already", what_to_try="attach instead of that hook")
+    if model.find_unused_parameters and not model.static_graph:
+        raise AttachError(
+            "find_unused_parameters=True makes DDP exchange a bitmap over TCP in every step, which would bring the "
+            "barrier back",
+            what_to_try="find_unused_parameters=False, or static_graph=True if the unused ones never change",
+        )
+    for name, module in model.module.named_modules():
+        if getattr(module, "sparse", False) is True:
+            raise UnsupportedGradient(f"{name or type(module).__name__} has sparse gradients", what_to_try="sparse=False")
+    for name, parameter in model.module.named_parameters():
+        if parameter.requires_grad and parameter.dtype not in FORMATS:
+            raise UnsupportedGradient(
+                f"parameter {name} is {parameter.dtype}",
+                what_to_try=f"one of {', '.join(str(dtype) for dtype in FORMATS)}",
+            )
+    return model
+
+
+class _HookState:
+    """What DDP keeps for the hook. DDP takes a hook once and for good, so the handle in it is what changes."""
+
+    def __init__(self, ddp: DistributedDataParallel) -> None:
+        self.process_group = ddp.process_group
+        self.handle: Handle | None = None
+        self.started: list[_StartedBucket] = []
+        self._index_of = {id(parameter): index for index, parameter in enumerate(ddp.module.parameters())}
+        self._layouts: dict[tuple[int, ...], int] = {}
+
+    def forget_handle(self) -> None:
+        self.handle = None
+
+    def layout_of_bucket(self, bucket: dist.GradBucket) -> int:
+        # DDP rebuilds its buckets after the first step, so the key is the parameters, not the bucket's index.
+        parameters = bucket.parameters()
+        key = tuple(id(parameter) for parameter in parameters)
+        if key not in self._layouts:
+            self._layouts[key] = layout_of([(self._index_of[id(p)], p.shape) for p in parameters])
+        return self._layouts[key]
+
+    def finish_backward(self) -> None:
+        """Runs at the end of the backward pass, just before DDP reads the futures.
+
+        Waiting here, on the thread that called backward, needs no thread that would fight for the GIL, and a named
+        error raised here reaches the caller of `backward()` as it is.
+        """
+        started, self.started = self.started, []
+        handle = self.handle
+        for bucket in started:
+            if handle is not None:
+                handle.bucket_finished(bucket.pending)
+            bucket.future.set_result(bucket.buffer)
+
+
+class _StartedBucket:
+    __slots__ = ("buffer", "future", "pending")
+
+    def __init__(self, buffer: torch.Tensor, pending: Pending) -> None:
+        self.buffer = buffer
+        self.pending = pending
+        self.future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+
+
+def _hook(state: _HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    handle = state.handle
+    if handle is None:
+        return allreduce_hook(state.process_group, bucket)
+    # DDP queues its own end-of-backward step behind this one. Once per bucket, although the first call finishes all: a
+    # backward pass that was interrupted must not keep the next one from finishing.
+    torch.autograd.Variable._execution_engine.queue_callback(state.finish_backward)
+    buffer = bucket.buffer()
+    pending = handle.reducer.start(memory_of(buffer), layout=state.layout_of_bucket(bucket), bucket=bucket.index())
+    started = _StartedBucket(buffer, pending)
+    state.started.append(started)
+    if bucket.is_last():
+        handle.buckets_all_started()
+    return started.future
+
+
+def _announce_on_stderr(rank: int) -> None:
+    """Choices are to be seen: where nobody has set up logging, rank 0's go to stderr."""
+    package_logger = logging.getLogger("holdfast")
+    if package_logger.handlers or logging.getLogger().handlers:
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    package_logger.addHandler(handler)
+    package_logger.setLevel(logging.INFO if rank == 0 else logging.WARNING)

@@ -1,0 +1,163 @@
+"""Making replicas equal: compare digests of everything with rank 0, fetch what differs.
+
+All messages go by exact delivery under one deadline. Rank 0 tells its digests, every other rank answers with the
+indices that differ, and rank 0 sends those tensors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from holdfast.errors import BucketMismatch, DeadlineExceeded, PeerDead
+from holdfast.link.link import Link
+
+_DIGESTS, _WANTED, _PIECE = 0x51, 0x52, 0x53  # note channels
+_REFERENCE = 0
+_DIGEST_BYTES = 16
+# A note is held in memory as a whole; larger tensors travel in pieces.
+_PIECE_BYTES = 4 << 20
+# How often a wait looks whether those it waits for are still there.
+_LOOK_S = 0.1
+_PIECE_HEADER = struct.Struct(">IQ")  # which tensor, which byte of it
+
+
+@dataclass(frozen=True)
+class Equalised:
+    """What `synchronize()` found and mended on this rank."""
+
+    tensors_compared: int
+    tensors_fetched: int
+    bytes_fetched: int
+
+
+def model_state(module: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> list[torch.Tensor]:
+    """Parameters, buffers and optimizer state, in an order all ranks share."""
+    tensors = [tensor.detach() for tensor in (*module.parameters(), *module.buffers())]
+    if optimizer is not None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                state = optimizer.state.get(parameter, {})
+                tensors += [state[key] for key in sorted(state) if isinstance(state[key], torch.Tensor)]
+    return tensors
+
+
+def equalise(link: Link, tensors: Sequence[torch.Tensor], deadline_s: float) -> Equalised:
+    """Makes these tensors equal to rank 0's, bit for bit. Every rank calls it with tensors of the same shapes."""
+    if link.num_ranks == 1:
+        return Equalised(len(tensors), 0, 0)
+    clock = _Clock(deadline_s)
+    digests = [_digest(tensor) for tensor in tensors]
+    if link.rank == _REFERENCE:
+        _serve(link, tensors, digests, clock)
+        return Equalised(len(tensors), 0, 0)
+    return _fetch(link, tensors, digests, clock)
+
+
+def _serve(link: Link, tensors: Sequence[torch.Tensor], digests: Sequence[bytes], clock: _Clock) -> None:
+    waiting = {rank for rank in range(link.num_ranks) if rank != _REFERENCE}
+    gone: set[int] = set()
+    tickets = [(peer, link.send_note(peer, _DIGESTS, b"".join(digests), clock.left_s())) for peer in sorted(waiting)]
+    while waiting:
+        try:
+            peer, content = _receive(link, _WANTED, clock, waiting)
+        except PeerDead as error:  # the others are served first
+            gone.update(error.peers)
+            waiting -= gone
+            continue
+        waiting.discard(peer)
+        for index in json.loads(content):
+            for piece in _pieces(index, _to_bytes(tensors[index])):
+                tickets.append((peer, link.send_note(peer, _PIECE, piece, clock.left_s())))
+    for peer, ticket in tickets:
+        if peer not in gone:
+            link.finish_note(peer, ticket, clock.left_s())
+    if gone:
+        raise _peer_dead(gone)
+
+
+def _fetch(link: Link, tensors: Sequence[torch.Tensor], digests: Sequence[bytes], clock: _Clock) -> Equalised:
+    _, reference = _receive(link, _DIGESTS, clock, {_REFERENCE})
+    if len(reference) != _DIGEST_BYTES * len(digests):
+        raise BucketMismatch(
+            f"rank 0 compares {len(reference) // _DIGEST_BYTES} tensors, this rank {len(digests)}",
+            peers=[_REFERENCE],
+            what_to_try="the same model and optimizer on every rank, after the same number of steps",
+        )
+    wanted = {
+        index: bytearray(tensors[index].numel() * tensors[index].element_size())
+        for index, digest in enumerate(digests)
+        if digest != reference[index * _DIGEST_BYTES : (index + 1) * _DIGEST_BYTES]
+    }
+    ticket = link.send_note(_REFERENCE, _WANTED, json.dumps(list(wanted)).encode(), clock.left_s())
+    for _ in range(sum(len(_piece_starts(len(content))) for content in wanted.values())):
+        _, piece = _receive(link, _PIECE, clock, {_REFERENCE})
+        index, start = _PIECE_HEADER.unpack_from(piece)
+        content = piece[_PIECE_HEADER.size :]
+        wanted[index][start : start + len(content)] = content
+    for index, received in wanted.items():
+        _from_bytes(tensors[index], received)
+    link.finish_note(_REFERENCE, ticket, clock.left_s())
+    return Equalised(len(tensors), len(wanted), sum(map(len, wanted.values())))
+
+
+def _receive(link: Link, channel: int, clock: _Clock, expected: set[int]) -> tuple[int, bytes]:
+    while True:
+        gone = expected & link.gone_peers()  # asked first, so that what they sent before is still heard
+        received = link.receive_note(channel, 0.0 if gone else min(clock.left_s(), _LOOK_S))
+        if received is not None:
+            return received
+        if gone:
+            raise _peer_dead(gone)
+        if clock.left_s() == 0.0:
+            raise DeadlineExceeded(
+                "not all ranks took part in making replicas equal",
+                peers=sorted(expected),
+                deadline_ms=clock.total_s * 1e3,
+                what_to_try="call it on every rank; it is a collective",
+            )
+
+
+def _peer_dead(peers: set[int]) -> PeerDead:
+    return PeerDead("a rank is gone and was not made equal", peers=sorted(peers), what_to_try="look at that rank's log")
+
+
+class _Clock:
+    """What is left of one deadline for several waits."""
+
+    def __init__(self, total_s: float) -> None:
+        self.total_s = total_s
+        self._ends = time.monotonic() + total_s
+
+    def left_s(self) -> float:
+        return max(0.0, self._ends - time.monotonic())
+
+
+def _digest(tensor: torch.Tensor) -> bytes:
+    return hashlib.blake2b(_to_bytes(tensor), digest_size=_DIGEST_BYTES).digest()
+
+
+def _to_bytes(tensor: torch.Tensor) -> bytes:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+@torch.no_grad()
+def _from_bytes(tensor: torch.Tensor, content: bytearray) -> None:
+    flat = torch.frombuffer(content, dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
+    tensor.copy_(flat.view(tensor.dtype).view(tensor.shape))
+
+
+def _piece_starts(num_bytes: int) -> range:
+    return range(0, num_bytes, _PIECE_BYTES)
+
+
+def _pieces(index: int, content: bytes) -> Iterator[bytes]:
+    # Notes complete in any order, so each piece says where it belongs.
+    for start in _piece_starts(len(content)):
+        yield _PIECE_HEADER.pack(index, start) + content[start : start + _PIECE_BYTES]

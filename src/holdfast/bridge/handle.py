@@ -1,0 +1,253 @@
+"""What `attach` returns: everything one may ask of a model that trains over Holdfast."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from holdfast.bridge.buffers import BufferAverager
+from holdfast.bridge.equality import Equalised, equalise, model_state
+from holdfast.config import ResolvedConfig
+from holdfast.control.deadline import given_bound
+from holdfast.errors import ConfigError, HandleClosed, HoldfastError, PeerDead
+from holdfast.link.interface import is_loopback
+from holdfast.link.link import Link
+from holdfast.outcome import Outcome
+from holdfast.reduce.transpose import Pending, TransposeAllReduce
+
+logger = logging.getLogger(__name__)
+
+_KEPT_OUTCOMES = 10_000
+_STATE_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All operations since `attach`, in a few numbers. Milliseconds, from this rank's call to the end."""
+
+    operations: int
+    exact_operations: int
+    delivered_ratio: float
+    elapsed_p50_ms: float
+    elapsed_p99_ms: float
+    elapsed_max_ms: float
+    deadline_ms: float | None
+    ended_early: int
+    ended_at_bound: int
+    incomplete_by_peer: Mapping[int, int]
+    """How many operations each peer did not deliver in full: the ranking of stragglers."""
+    bytes_sent: int
+    bytes_received: int
+    dropped_datagrams: Mapping[str, int]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Handle:
+    """A model attached to Holdfast. `detach()` gives it back to DDP's own all-reduce."""
+
+    def __init__(
+        self,
+        model: DistributedDataParallel,
+        optimizer: torch.optim.Optimizer | None,
+        link: Link,
+        resolved: ResolvedConfig,
+        on_detach: Callable[[], None],
+    ) -> None:
+        self._model = model
+        self._optimizer = optimizer
+        self._link = link
+        self._resolved = resolved
+        self._on_detach = on_detach
+        self._reducer = TransposeAllReduce(link)
+        self._outcomes: deque[Outcome] = deque(maxlen=_KEPT_OUTCOMES)
+        self._totals = _Totals()
+        self._closed = False
+        self._synchronises_buffers = bool(model.broadcast_buffers)
+        self._buffers = BufferAverager(self._reducer, self._buffers_to_average)
+        model.broadcast_buffers = False
+        self._pre_forward = model.register_forward_pre_hook(lambda _module, _inputs: self._before_forward())
+
+    # -- what the hook calls --------------------------------------------------------------------------------------
+
+    @property
+    def reducer(self) -> TransposeAllReduce:
+        return self._reducer
+
+    def _buffers_to_average(self) -> list[torch.Tensor]:
+        if not self._synchronises_buffers:
+            return []
+        ignored = self._model.parameters_to_ignore
+        return [buffer for name, buffer in self._model.module.named_buffers() if name not in ignored]
+
+    def bucket_finished(self, pending: Pending) -> Outcome:
+        outcome = self._reducer.finish(pending)
+        self._note(outcome)
+        return outcome
+
+    def buckets_all_started(self) -> None:
+        self._buffers.start()
+
+    def _before_forward(self) -> None:
+        if not self._closed:
+            for outcome in self._buffers.finish():
+                self._note(outcome)
+
+    def _note(self, outcome: Outcome) -> None:
+        self._outcomes.append(outcome)
+        self._totals.add(outcome)
+        for change in self._link.engine.take_peer_changes():
+            state = change.state.name
+            if state in ("dead", "left"):
+                logger.warning(
+                    "[rank %d] rank %d %s (last heard %.1f s ago): going on without it",
+                    self._link.rank,
+                    change.peer,
+                    "is dead" if state == "dead" else "has left",
+                    change.silence_s,
+                )
+        if not outcome.complete:
+            logger.debug("[rank %d] %s", self._link.rank, outcome.describe())
+        if outcome.peers and not any(peer.alive for peer in outcome.peers):
+            raise PeerDead(
+                "no peer is left",
+                peers=[peer.rank for peer in outcome.peers],
+                what_to_try="restart the job from its last checkpoint",
+            )
+
+    # -- what users call ------------------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def outcomes(self) -> list[Outcome]:
+        """The outcomes of the last operations (at most 10,000), oldest first."""
+        return list(self._outcomes)
+
+    def summary(self) -> Summary:
+        """All operations since `attach`, in a few numbers."""
+        self._require_open()
+        snapshot = self._link.snapshot()
+        elapsed = sorted(outcome.elapsed_ms for outcome in self._outcomes)
+        return Summary(
+            operations=self._totals.operations,
+            exact_operations=self._totals.exact_operations,
+            delivered_ratio=self._totals.delivered_ratio,
+            elapsed_p50_ms=_percentile(elapsed, 0.50),
+            elapsed_p99_ms=_percentile(elapsed, 0.99),
+            elapsed_max_ms=elapsed[-1] if elapsed else 0.0,
+            deadline_ms=self._reducer.bound.deadline_ms if self._reducer.bound else None,
+            ended_early=self._totals.ended_early,
+            ended_at_bound=self._totals.ended_at_bound,
+            incomplete_by_peer=dict(self._totals.incomplete_by_peer),
+            bytes_sent=sum(peer.bytes_sent for peer in snapshot.peers),
+            bytes_received=sum(peer.bytes_received for peer in snapshot.peers),
+            dropped_datagrams={cause: count for cause, count in snapshot.drops.items() if count},
+        )
+
+    def explain(self) -> str:
+        """Which choices are in force, and what made them so."""
+        self._require_open()
+        agreement, config, bound = self._link.agreement, self._resolved.config, self._reducer.bound
+        own = agreement.ranks[agreement.rank]
+        if agreement.num_ranks == 1:
+            return "world size 1: nothing is sent, gradients stay as they are"
+        lines = [
+            f"rank {agreement.rank} of {agreement.num_ranks} at {own.host} port {own.port}, {config.protection}",
+            "bound: "
+            + (bound.reason if bound else f"being measured; the first {config.warmup_operations} operations run exactly"),
+            f"datagrams: {agreement.datagram_bytes} bytes, "
+            + ("loopback" if is_loopback(own.host) else "the smallest path MTU of the job"),
+            f"receive buffer: {self._link.engine.receive_buffer_bytes >> 10} KiB of "
+            f"{config.receive_buffer_bytes >> 10} asked for; segmentation offload "
+            + ("on" if self._link.engine.has_gso else "not available"),
+            "buffers: "
+            + ("averaged with the gradients" if self._synchronises_buffers else "left alone (broadcast_buffers=False)"),
+            "state kept equal by synchronize(): parameters, buffers"
+            + (", optimizer state" if self._optimizer is not None else "; no optimizer was given to attach"),
+        ]
+        for peer in self._link.snapshot().peers:
+            lines.append(
+                f"rank {peer.rank}: {peer.state.name}, round trip {peer.smoothed_rtt_s * 1e3:.2f} ms, "
+                f"at most {peer.window_bytes >> 10} KiB in flight, {peer.packets_lost} of {peer.datagrams_sent} lost"
+            )
+        return "\n".join(lines)
+
+    def synchronize(self) -> Equalised:
+        """Makes parameters, buffers and optimizer state equal to rank 0's, bit for bit. A collective: all ranks call."""
+        self._require_open()
+        self._before_forward()
+        tensors = model_state(self._model.module, self._optimizer)
+        return equalise(self._link, tensors, self._resolved.config.exact_deadline_ms / 1e3)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a later run needs to skip the warm-up. Synchronizes first, so it is a collective like `synchronize`."""
+        self.synchronize()
+        bound = self._reducer.bound
+        return {"version": _STATE_VERSION, "deadline_ms": bound.deadline_ms if bound else None}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over a bound measured by an earlier run. Every rank loads the same."""
+        self._require_open()
+        if state.get("version") != _STATE_VERSION:
+            raise ConfigError(f"this state has version {state.get('version')!r}, not {_STATE_VERSION}")
+        if state["deadline_ms"] is not None:
+            self._reducer.adopt(given_bound(float(state["deadline_ms"])))
+
+    def detach(self) -> None:
+        """Synchronizes, gives the model back to DDP's own all-reduce, and closes the link. Harmless when repeated."""
+        if self._closed:
+            return
+        try:
+            self.synchronize()
+        except HoldfastError as error:
+            logger.warning("[rank %d] detached without a last synchronize: %s", self._link.rank, error)
+        self._closed = True
+        self._pre_forward.remove()
+        self._model.broadcast_buffers = self._synchronises_buffers
+        self._on_detach()
+        self._link.close()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise HandleClosed("this handle was detached", what_to_try="attach again")
+
+
+class _Totals:
+    """Sums over all operations, also those whose outcomes are no longer kept."""
+
+    def __init__(self) -> None:
+        self.operations = 0
+        self.exact_operations = 0
+        self.ended_early = 0
+        self.ended_at_bound = 0
+        self.incomplete_by_peer: dict[int, int] = {}
+        self._elements = 0
+        self._delivered_elements = 0.0
+
+    def add(self, outcome: Outcome) -> None:
+        self.operations += 1
+        self.exact_operations += outcome.exact
+        ends = (outcome.contributions_end, outcome.results_end)
+        self.ended_early += "early" in ends
+        self.ended_at_bound += "bound" in ends
+        for rank in outcome.late_peers:
+            self.incomplete_by_peer[rank] = self.incomplete_by_peer.get(rank, 0) + 1
+        self._elements += outcome.num_elements
+        self._delivered_elements += outcome.num_elements * outcome.delivered_ratio
+
+    @property
+    def delivered_ratio(self) -> float:
+        return self._delivered_elements / self._elements if self._elements else 1.0
+
+
+def _percentile(ascending: list[float], share: float) -> float:
+    return ascending[min(len(ascending) - 1, int(share * len(ascending)))] if ascending else 0.0

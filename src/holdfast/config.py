@@ -1,0 +1,233 @@
+"""What can be set, what it costs, and where each value came from.
+
+A value is taken from the first of: an argument, a TOML file (`HOLDFAST_CONFIG`, else `holdfast.toml` in the working
+directory), the environment (`HOLDFAST_` and the field's name in capitals), the default. `holdfast config` prints the
+resolved values with their origin. Nothing here has to be set.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from holdfast.errors import ConfigError
+
+ProtectionName = Literal["encrypted", "authenticated", "insecure"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Every setting of Holdfast."""
+
+    deadline_ms: float | None = None
+    """Bound of one all-reduce in milliseconds, both stages together. Default: none given, so it is measured: the first
+    operations run exactly and `deadline_factor` times the slowest of them becomes the bound. Cost of a low value: what
+    arrives later counts as lost; of a high one: a stalled peer holds every step that long."""
+
+    deadline_factor: float = 4.0
+    """Measured bound = this times the slowest warm-up operation over all ranks. Default 4."""
+
+    deadline_floor_ms: float = 20.0
+    """A measured bound is never below this, in milliseconds. Default 20: below it the scheduler decides, not the net."""
+
+    warmup_operations: int = 5
+    """Operations run by exact delivery to measure the bound. Default 5. Cost: these wait for the slowest rank."""
+
+    exact_deadline_ms: float = 60_000.0
+    """Bound of exact operations and of state exchange, in milliseconds. Default 60,000; then an error names the peers."""
+
+    early_wait_ratio: float = 0.5
+    """x: once something of every sender's last percentile is in, the stage ends after this share of its usual time
+    passes in silence. Default 0.5, cautious until it adapts. Cost of a low value: stragglers' last packets are lost."""
+
+    credit: int = 0
+    """Senders a rank hears at once in a stage (incast). Default 0: all. Cost of 1: more rounds on a fast network."""
+
+    deterministic: bool = False
+    """Sum contributions in rank order rather than in order of arrival, so that runs repeat bit for bit. Default false.
+    Cost: memory for one bucket per open operation."""
+
+    protection: ProtectionName = "encrypted"
+    """`encrypted` (default), `authenticated` (payload readable, nothing forged; about half the cost) or `insecure`
+    (loopback only)."""
+
+    key_file: str | None = None
+    """File with the job key: 64 hexadecimal digits. Default: none; rank 0 draws a key and sends it through the torch
+    Store, which is plain TCP. Give a file where others can read that traffic."""
+
+    packets_per_key: int = 1 << 23
+    """Datagrams sealed before the next key is derived. Default 2^23, the most AES-GCM should do. Tests lower it."""
+
+    interface: str | None = None
+    """Network interface or own address to use. Default: the one the kernel routes to the master through, printed."""
+
+    port: int = 0
+    """UDP port; rank k of a host uses port + k. Default 0: any free port. Set it where a firewall needs a known range."""
+
+    datagram_bytes: int | None = None
+    """UDP payload per datagram. Default: from the smallest path MTU in the job (1,472 at 1,500; 16,320 on loopback)."""
+
+    segmentation: bool = True
+    """Use the kernel's UDP segmentation offload (GSO/GRO) where it has it. Default true. Without it a datagram costs
+    about ten times the CPU."""
+
+    receive_buffer_bytes: int = 8 << 20
+    """Socket receive buffer asked for, in bytes. Default 8 MiB. The kernel may grant less (`net.core.rmem_max`); the
+    shortfall is logged, and peers then keep less in flight."""
+
+    send_buffer_bytes: int = 8 << 20
+    """Socket send buffer asked for, in bytes. Default 8 MiB."""
+
+    early_bytes_cap: int = 0
+    """Most bytes held of operations this rank has not called yet. Default 0: one step's gradients, at least 64 MiB."""
+
+    join_timeout_s: float = 60.0
+    """How long to wait for all ranks at attach, in seconds. Default 60; then an error names the missing ranks."""
+
+    heartbeat_ms: float = 250.0
+    """An idle path is pinged this often, in milliseconds. Default 250. Cost: four tiny datagrams a second per peer."""
+
+    silence_limit_ms: float = 1_000.0
+    """A peer not heard from for this long is dead, in milliseconds. Default 1,000. Heartbeats come from the I/O thread,
+    so a busy Python process is not silent."""
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+
+def _check(config: Config) -> None:
+    positive = ("deadline_ms", "deadline_factor", "exact_deadline_ms", "join_timeout_s", "heartbeat_ms", "silence_limit_ms")
+    for name in positive:
+        value = getattr(config, name)
+        if value is not None and not 0 < value < math.inf:  # false for NaN too
+            raise ConfigError(f"{name} must be above zero and finite, not {value}", what_to_try="leave it out")
+    not_negative = (
+        "deadline_floor_ms",
+        "warmup_operations",
+        "receive_buffer_bytes",
+        "send_buffer_bytes",
+        "early_bytes_cap",
+    )
+    for name in not_negative:
+        value = getattr(config, name)
+        if not 0 <= value < math.inf:
+            raise ConfigError(f"{name} must not be negative, nor infinite: {value}", what_to_try="leave it out")
+    if config.protection not in typing.get_args(ProtectionName):
+        raise ConfigError(
+            f"protection {config.protection!r} is unknown",
+            what_to_try=f"one of {', '.join(typing.get_args(ProtectionName))}",
+        )
+    if config.warmup_operations < 1 and config.deadline_ms is None:
+        raise ConfigError("with warmup_operations = 0 nothing measures the bound", what_to_try="set deadline_ms")
+    if config.silence_limit_ms < 2 * config.heartbeat_ms:
+        raise ConfigError(
+            f"a silence limit of {config.silence_limit_ms} ms leaves no room for heartbeats every {config.heartbeat_ms} ms",
+            what_to_try="a limit of at least two heartbeats",
+        )
+    if not 0 <= config.credit <= 255 or not 0 <= config.port <= 65_535:
+        raise ConfigError("credit must be 0 to 255 and port 0 to 65,535")
+    if not 0 < config.early_wait_ratio <= 1:
+        raise ConfigError("early_wait_ratio must be above 0 and at most 1")
+    if config.packets_per_key < 1 or config.packets_per_key > 1 << 23:
+        raise ConfigError("packets_per_key must be 1 to 2^23: AES-GCM is not safe beyond")
+    if config.datagram_bytes is not None and not 576 <= config.datagram_bytes <= 16_320:
+        raise ConfigError("datagram_bytes must be 576 to 16,320", what_to_try="leave it out; the path MTU decides")
+
+
+@dataclass(frozen=True)
+class ResolvedConfig:
+    """A configuration and, for every field, where its value came from."""
+
+    config: Config
+    origins: Mapping[str, str]
+
+
+def resolve(arguments: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None) -> ResolvedConfig:
+    """Resolves every field: argument, then file, then environment, then default."""
+    environment = os.environ if environment is None else environment
+    hints = typing.get_type_hints(Config)
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = dict.fromkeys(hints, "default")
+
+    def take(name: str, value: Any, origin: str) -> None:
+        if name not in hints:
+            raise ConfigError(f"{origin}: unknown setting {name!r}", what_to_try="`holdfast config` lists all of them")
+        values[name] = _convert(value, hints[name], f"{origin}: {name}")
+        origins[name] = origin
+
+    for name in hints:
+        variable = f"HOLDFAST_{name.upper()}"
+        if variable in environment:
+            take(name, environment[variable], f"environment {variable}")
+    path = _config_file(environment)
+    if path is not None:
+        for name, value in _read(path).items():
+            take(name, value, f"file {path}")
+    for name, value in (arguments or {}).items():
+        take(name, value, "argument")
+    return ResolvedConfig(Config(**values), origins)
+
+
+def _config_file(environment: Mapping[str, str]) -> Path | None:
+    if "HOLDFAST_CONFIG" in environment:
+        return Path(environment["HOLDFAST_CONFIG"])
+    path = Path("holdfast.toml")
+    return path if path.is_file() else None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}", what_to_try="check HOLDFAST_CONFIG") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+
+
+def _convert(value: Any, hint: Any, what: str) -> Any:
+    """Text (from the environment) or a TOML value to the type of the field."""
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if type(None) in options and (value is None or value == ""):
+        return None
+    target = next(option for option in options if option is not type(None))
+    if typing.get_origin(target) is Literal:
+        return value
+    try:
+        if target is bool:
+            return value if isinstance(value, bool) else {"true": True, "1": True, "false": False, "0": False}[value.lower()]
+        if isinstance(value, bool) or (target is int and isinstance(value, float) and not value.is_integer()):
+            raise ValueError
+        return target(value)
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{what}: {value!r} is not {_name_of(target)}") from error
+
+
+def _name_of(target: Any) -> str:
+    return {bool: "true or false", int: "a whole number", float: "a number", str: "text"}.get(target, str(target))
+
+
+def field_documentation() -> dict[str, str]:
+    """The docstring under every field of `Config`, by name, for `holdfast config`."""
+    import ast
+    import inspect
+    import itertools
+    import textwrap
+
+    tree = ast.parse(textwrap.dedent(inspect.getsource(Config)))
+    body = typing.cast(ast.ClassDef, tree.body[0]).body
+    texts: dict[str, str] = {}
+    for statement, following in itertools.pairwise(body):
+        is_field = isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
+        if is_field and isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+            name = typing.cast(ast.Name, typing.cast(ast.AnnAssign, statement).target).id
+            texts[name] = " ".join(str(following.value.value).split())
+    assert set(texts) == {field.name for field in dataclasses.fields(Config)}
+    return texts

@@ -1,0 +1,203 @@
+"""A joined job: one socket, one reactor thread, and the ranks at the other ends."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast import _native
+from holdfast.config import Config
+from holdfast.errors import (
+    DeadlineExceeded,
+    HandleClosed,
+    JoinError,
+    KeyMismatch,
+    OperationError,
+    PeerDead,
+    PeerUnreachable,
+)
+
+logger = logging.getLogger(__name__)
+
+# Join records are exchanged in seconds; a path that answers does so within a few pings.
+_SMALLEST_EARLY_CAP = 64 << 20
+
+
+@dataclass(frozen=True)
+class Rank:
+    """Where a rank can be reached, and which process it is."""
+
+    host: str
+    port: int
+    process: bytes
+    host_identity: str
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What all ranks of a job hold in common."""
+
+    rank: int
+    ranks: Sequence[Rank]
+    job: int
+    epoch: int
+    job_key: bytes
+    datagram_bytes: int
+
+    @property
+    def num_ranks(self) -> int:
+        return len(self.ranks)
+
+
+def open_engine(config: Config, *, address: str, port: int) -> _native.Engine:
+    """Binds the socket, so that its port can be published. A port that is taken is a named error."""
+    try:
+        engine = _native.Engine(
+            host=address,
+            port=port,
+            receive_buffer_bytes=config.receive_buffer_bytes,
+            send_buffer_bytes=config.send_buffer_bytes,
+            use_segmentation=config.segmentation,
+        )
+    except (RuntimeError, OSError, ValueError) as error:
+        where = f"{address} port {port}" if port else address
+        raise JoinError(
+            f"cannot open a UDP socket on {where}: {error}",
+            what_to_try="another `port`, or 0 for any free one; `interface` if the address is not this host's",
+        ) from error
+    if engine.receive_buffer_bytes < config.receive_buffer_bytes:
+        logger.warning(
+            "the kernel grants a receive buffer of %d KiB instead of %d KiB: peers will keep less in flight. "
+            "To raise it: sysctl -w net.core.rmem_max=%d",
+            engine.receive_buffer_bytes >> 10,
+            config.receive_buffer_bytes >> 10,
+            config.receive_buffer_bytes,
+        )
+    return engine
+
+
+class Link:
+    """The open connection of this rank to all others. Closes itself when it is forgotten."""
+
+    def __init__(
+        self,
+        engine: _native.Engine,
+        agreement: Agreement,
+        config: Config,
+        *,
+        step_bytes: int = 0,
+        record: bool = False,
+    ) -> None:
+        self.engine = engine
+        self.agreement = agreement
+        self.config = config
+        self._finalizer = weakref.finalize(self, engine.close)
+        own_host = agreement.ranks[agreement.rank].host_identity
+        settings = _native.EndpointSettings.make(
+            rank=agreement.rank,
+            num_ranks=agreement.num_ranks,
+            job=agreement.job,
+            epoch=agreement.epoch,
+            job_key=agreement.job_key,
+            protection=getattr(_native.Protection, config.protection),
+            packets_per_key=config.packets_per_key,
+            datagram_bytes=agreement.datagram_bytes,
+            early_bytes_cap=config.early_bytes_cap or max(step_bytes, _SMALLEST_EARLY_CAP),
+            heartbeat_interval_s=config.heartbeat_ms / 1e3,
+            silence_limit_s=config.silence_limit_ms / 1e3,
+        )
+        peers = [
+            _native.Peer(rank.host, rank.port, rank.process, rank.host_identity == own_host) for rank in agreement.ranks
+        ]
+        engine.start(settings, peers, record)
+        # Before anybody is told that this rank has joined: a peer's first datagram may open an operation here.
+        self.publish(from_operation=0, stage_ms=(config.deadline_ms or config.exact_deadline_ms) / 2)
+
+    @property
+    def rank(self) -> int:
+        return self.agreement.rank
+
+    @property
+    def num_ranks(self) -> int:
+        return self.agreement.num_ranks
+
+    @property
+    def closed(self) -> bool:
+        return self.engine.closed
+
+    def wait_joined(self, timeout_s: float) -> None:
+        """Returns when every peer has answered; otherwise says which did not, and why as far as can be known."""
+        missing = self.engine.wait_joined(timeout_s)
+        if not missing:
+            return
+        strangers = [
+            peer.rank for peer in self.engine.snapshot().peers if peer.rank in missing and peer.failed_authentications
+        ]
+        if strangers:
+            raise KeyMismatch(
+                "datagrams came, but none that this job's key opens",
+                peers=strangers,
+                what_to_try="give all ranks the same key_file and the same protection",
+            )
+        addresses = ", ".join(
+            f"rank {rank} at {self.agreement.ranks[rank].host}:{self.agreement.ranks[rank].port}" for rank in missing
+        )
+        raise PeerUnreachable(
+            f"no datagram came back from {addresses} within {timeout_s:g} s",
+            peers=missing,
+            what_to_try="let UDP through between the hosts (a fixed `port` helps), or choose another `interface`",
+        )
+
+    def snapshot(self) -> _native.Snapshot:
+        self.require_open()
+        return self.engine.snapshot()
+
+    def gone_peers(self) -> set[int]:
+        """Ranks that are dead or have left."""
+        gone = (_native.PeerState.dead, _native.PeerState.left)
+        return {peer.rank for peer in self.snapshot().peers if peer.state in gone}
+
+    def require_open(self) -> None:
+        if self.engine.closed:
+            raise HandleClosed("this link has been closed", what_to_try="attach again")
+        if reason := self.engine.failure():
+            raise OperationError(f"the I/O thread has ended: {reason}", what_to_try="attach again")
+
+    def publish(self, *, from_operation: int, stage_ms: float) -> None:
+        """The parameters of all operations from this one on."""
+        # Until control learns how long a stage usually takes, its bound stands in for that.
+        self.engine.publish(
+            from_operation=from_operation,
+            t_b_s=stage_ms / 1e3,
+            t_c_s=stage_ms / 1e3,
+            early_wait_ratio=self.config.early_wait_ratio,
+            credit=self.config.credit,
+            deterministic=self.config.deterministic,
+        )
+
+    # -- notes: exact messages outside operations -------------------------------------------------------------------
+
+    def send_note(self, peer: int, channel: int, content: bytes, deadline_s: float) -> int:
+        """Starts an exact message; `finish_note` waits for its end."""
+        self.require_open()
+        return self.engine.send_note(peer, channel, content, deadline_s)
+
+    def finish_note(self, peer: int, ticket: int, deadline_s: float) -> None:
+        fate = self.engine.wait_note(ticket, deadline_s + 1.0)
+        if fate == _native.NoteFate.delivered:
+            return
+        if fate == _native.NoteFate.peer_dead:
+            raise PeerDead("a peer fell silent during an exact message", peers=[peer], what_to_try="restart that rank")
+        raise DeadlineExceeded(
+            "an exact message was not acknowledged", peers=[peer], deadline_ms=deadline_s * 1e3, what_to_try="more time"
+        )
+
+    def receive_note(self, channel: int, deadline_s: float) -> tuple[int, bytes] | None:
+        self.require_open()
+        return self.engine.receive_note(channel, deadline_s)
+
+    def close(self) -> None:
+        """Says goodbye to the peers and ends the I/O thread. Harmless when repeated."""
+        self._finalizer()

@@ -1,0 +1,36 @@
+"""Fixtures for tests that run real ranks. The oracle of a test lives in the test; the processes live in `rank_processes`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def rank_server() -> Any:
+    from rank_processes import RankServer  # loads torch, which most tests do not need
+
+    return RankServer()
+
+
+@pytest.fixture
+def run_ranks(rank_server: Any) -> Callable[..., list[Any]]:
+    """`run_ranks(function, num_ranks, *args, timeout_s=60, group=False)`: every rank's result, by rank."""
+    return rank_server.run
+
+
+@pytest.fixture
+def start_ranks(rank_server: Any) -> Callable[..., Any]:
+    """Like `run_ranks`, but gives the running processes, for tests that stop, kill or delay some of them."""
+    return rank_server.start
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    for name in os.environ:
+        if name.startswith("HOLDFAST_"):
+            monkeypatch.delenv(name)

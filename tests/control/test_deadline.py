@@ -1,0 +1,38 @@
+"""The bound of an all-reduce: given, or measured over all ranks with a floor."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.control.deadline import given_bound, measured_bound
+
+
+def test_a_given_bound_is_taken_as_it_is() -> None:
+    bound = given_bound(12.5)
+    assert bound.deadline_ms == 12.5
+    assert bound.reason == "12.5 ms, as given"
+
+
+def test_each_stage_gets_half() -> None:
+    assert given_bound(30.0).stage_ms == 15.0
+
+
+@pytest.mark.parametrize(
+    ("by_rank", "deadline_ms", "slowest_rank"),
+    [([10.0, 30.0, 20.0], 120.0, 1), ([30.0], 120.0, 0), ([5.0, 5.0], 20.0, 0), ([7.0, 7.0, 8.0], 32.0, 2)],
+)
+def test_a_measured_bound_follows_the_slowest_rank(by_rank: list[float], deadline_ms: float, slowest_rank: int) -> None:
+    bound = measured_bound(by_rank, factor=4.0, floor_ms=0.0)
+    assert bound.deadline_ms == deadline_ms
+    assert f"rank {slowest_rank}" in bound.reason
+    assert "4 x the slowest" in bound.reason
+
+
+def test_the_floor_holds_and_says_so() -> None:
+    bound = measured_bound([1.0, 2.0], factor=4.0, floor_ms=20.0)
+    assert bound.deadline_ms == 20.0
+    assert "raised to the floor of 20 ms" in bound.reason
+
+
+def test_a_bound_that_happens_to_be_the_floor_was_not_raised() -> None:
+    assert "raised" not in measured_bound([5.0], factor=4.0, floor_ms=20.0).reason

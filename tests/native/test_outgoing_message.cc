@@ -1,0 +1,224 @@
+// One message on its way: chunks on their grid, marks, ends, holes, and what exact sends again.
+#include <string>
+
+#include "core/outgoing_message.h"
+#include "testing/check.h"
+
+using namespace holdfast;
+
+namespace {
+
+MessageContent content(Delivery delivery, std::uint32_t begin, std::uint32_t end) {
+  MessageContent made;
+  made.stage = Stage::contribution;
+  made.delivery = delivery;
+  made.format = Format::f32;
+  made.total = 1'000'000;
+  made.range = {begin, end};
+  return made;
+}
+
+std::string text(ElementRange range) { return std::to_string(range.begin) + "-" + std::to_string(range.end); }
+
+struct Sent {
+  std::string ranges;
+  int packets = 0;
+  int marked = 0;
+  int first_marked = -1;
+};
+
+// Sends everything that can be sent now.
+Sent send_all(OutgoingMessage& message) {
+  Sent sent;
+  while (message.has_chunk()) {
+    const OutgoingMessage::Chunk chunk = message.next_chunk();
+    sent.ranges += (chunk.type == PacketType::hole ? "hole " : "") + text(chunk.range) + " ";
+    if (chunk.last_percentile) {
+      if (sent.marked++ == 0) sent.first_marked = sent.packets;
+    }
+    message.chunk_sent(chunk);
+    // Nothing is left exactly after the chunk that says so.
+    HF_EQUAL(chunk.completes, !message.has_chunk());
+    ++sent.packets;
+  }
+  return sent;
+}
+
+int marked_of(std::uint32_t packets) {
+  OutgoingMessage message(1, content(Delivery::bounded, 0, packets * 32), 32);
+  const Sent sent = send_all(message);
+  HF_EQUAL(sent.packets, static_cast<int>(packets));
+  HF_EQUAL(sent.first_marked, static_cast<int>(packets) - sent.marked);  // they are the last ones
+  return sent.marked;
+}
+
+}  // namespace
+
+HF_CASE(chunks_follow_the_grid_from_the_start_of_the_range) {
+  OutgoingMessage message(1, content(Delivery::bounded, 100, 200), 48);
+  HF_CHECK(!message.sent_once());
+  HF_EQUAL(send_all(message).ranges, "100-148 148-196 196-200 ");
+  HF_CHECK(message.sent_once());
+}
+
+HF_CASE(bytes_are_found_from_the_start_of_the_range) {
+  std::vector<float> values(100);
+  MessageContent made = content(Delivery::bounded, 100, 200);
+  made.data = reinterpret_cast<const std::uint8_t*>(values.data());
+  OutgoingMessage message(1, made, 48);
+  HF_EQUAL(message.bytes_of({148, 196}) - made.data, 4 * 48);
+  HF_EQUAL(message.num_bytes(), 400u);
+}
+
+HF_CASE(size_in_bytes_of_a_message_past_4_gib_does_not_wrap) {
+  MessageContent made = content(Delivery::bounded, 0, 1u << 30);
+  made.format = Format::f64;
+  HF_EQUAL(OutgoingMessage(1, made, 1024).num_bytes(), std::size_t{8} << 30);
+}
+
+HF_CASE(the_last_percentile_is_one_percent_but_at_least_16_packets) {
+  HF_EQUAL(marked_of(1), 1);
+  HF_EQUAL(marked_of(15), 15);
+  HF_EQUAL(marked_of(16), 16);
+  HF_EQUAL(marked_of(17), 16);
+  HF_EQUAL(marked_of(1600), 16);
+  HF_EQUAL(marked_of(1700), 17);
+  HF_EQUAL(marked_of(5000), 50);
+}
+
+HF_CASE(a_bounded_message_says_its_end_three_times_spaced) {
+  OutgoingMessage message(1, content(Delivery::bounded, 0, 64), 32);
+  HF_EQUAL(message.end_due_at(), never);
+  send_all(message);
+  HF_CHECK(message.end_due_at() <= 0);
+  HF_CHECK(!message.finished());
+  message.end_sent(1000, 500);
+  HF_EQUAL(message.end_due_at(), 1500);
+  message.end_sent(1500, 700);
+  HF_EQUAL(message.end_due_at(), 2200);
+  HF_CHECK(!message.finished());
+  message.end_sent(2200, 500);
+  HF_EQUAL(message.end_due_at(), never);
+  HF_CHECK(message.finished());
+}
+
+HF_CASE(an_acknowledged_end_is_not_repeated) {
+  OutgoingMessage message(1, content(Delivery::bounded, 0, 64), 32);
+  send_all(message);
+  message.end_sent(1000, 500);
+  message.acknowledged({}, true);
+  HF_EQUAL(message.end_due_at(), never);
+  HF_CHECK(message.finished());
+}
+
+HF_CASE(a_bounded_message_never_sends_again) {
+  OutgoingMessage message(1, content(Delivery::bounded, 0, 64), 32);
+  send_all(message);
+  message.lost({0, 32});
+  HF_CHECK(!message.has_chunk());
+  HF_EQUAL(message.lost_elements(), 32u);
+  message.acknowledged({32, 64}, false);
+  HF_CHECK(!message.finished());  // the ends are still to be said
+}
+
+HF_CASE(an_exact_message_sends_again_until_every_chunk_is_acknowledged) {
+  OutgoingMessage message(1, content(Delivery::exact, 10, 110), 48);
+  send_all(message);
+  HF_EQUAL(message.end_due_at(), never);
+  message.acknowledged({58, 106}, false);
+  HF_CHECK(!message.finished());
+  message.lost({10, 58});
+  message.lost({106, 110});
+  HF_EQUAL(send_all(message).ranges, "10-58 106-110 ");
+  message.lost({10, 58});
+  HF_EQUAL(send_all(message).ranges, "10-58 ");
+  message.acknowledged({106, 110}, false);
+  message.acknowledged({10, 58}, false);
+  HF_CHECK(message.finished());
+}
+
+HF_CASE(resent_chunks_say_so) {
+  OutgoingMessage message(1, content(Delivery::exact, 0, 64), 32);
+  HF_CHECK(!message.next_chunk().again);
+  message.chunk_sent(message.next_chunk());
+  message.lost({0, 32});
+  HF_CHECK(message.next_chunk().again);
+}
+
+HF_CASE(resends_go_before_what_was_never_sent) {
+  OutgoingMessage message(1, content(Delivery::exact, 0, 96), 32);
+  message.chunk_sent(message.next_chunk());
+  message.lost({0, 32});
+  HF_EQUAL(send_all(message).ranges, "0-32 32-64 64-96 ");
+}
+
+HF_CASE(a_chunk_acknowledged_while_it_waits_to_be_resent_is_not_resent) {
+  OutgoingMessage message(1, content(Delivery::exact, 0, 96), 32);
+  send_all(message);
+  message.lost({0, 32});
+  message.lost({32, 64});
+  message.acknowledged({0, 32}, false);
+  HF_EQUAL(send_all(message).ranges, "32-64 ");
+  message.acknowledged({32, 64}, false);
+  message.lost({32, 64});  // the other copy
+  HF_CHECK(!message.has_chunk());
+  message.acknowledged({32, 64}, false);
+  message.acknowledged({64, 96}, false);
+  HF_CHECK(message.finished());
+}
+
+HF_CASE(a_probe_goes_first_and_is_queued_once) {
+  OutgoingMessage message(1, content(Delivery::exact, 0, 96), 32);
+  message.chunk_sent(message.next_chunk());
+  message.send_again({0, 32});
+  message.send_again({0, 32});
+  HF_EQUAL(send_all(message).ranges, "0-32 32-64 64-96 ");
+}
+
+HF_CASE(an_empty_note_is_one_empty_packet_that_must_arrive) {
+  MessageContent made = content(Delivery::exact, 0, 0);
+  made.stage = Stage::note;
+  made.format = Format::bytes;
+  made.total = 0;
+  OutgoingMessage message(1, made, 1024);
+  HF_CHECK(message.has_chunk());
+  HF_EQUAL(send_all(message).ranges, "0-0 ");
+  HF_CHECK(message.sent_once() && !message.finished());
+  message.lost({0, 0});
+  HF_EQUAL(send_all(message).ranges, "0-0 ");
+  message.acknowledged({0, 0}, false);
+  HF_CHECK(message.finished());
+}
+
+HF_CASE(holes_are_announced_and_their_elements_not_sent) {
+  MessageContent made = content(Delivery::bounded, 100, 420);
+  made.holes = {{100, 132}, {180, 260}, {404, 420}};
+  OutgoingMessage message(1, made, 64);
+  // The grid is 100, 164, 228, 292, 356: after a hole chunks return to it.
+  HF_EQUAL(send_all(message).ranges, "hole 100-132 132-164 164-180 hole 180-260 260-292 292-356 356-404 hole 404-420 ");
+  HF_CHECK(message.sent_once());
+}
+
+HF_CASE(a_message_that_is_all_hole_is_one_packet) {
+  MessageContent made = content(Delivery::bounded, 0, 10'000);
+  made.holes = {{0, 10'000}};
+  OutgoingMessage message(1, made, 64);
+  HF_EQUAL(send_all(message).ranges, "hole 0-10000 ");
+  message.end_sent(0, 1);
+  message.end_sent(1, 1);
+  message.end_sent(2, 1);
+  HF_CHECK(message.finished());
+}
+
+HF_CASE(gaps_are_counted_where_they_overlap_a_chunk) {
+  MessageContent made = content(Delivery::bounded, 0, 320);
+  made.gaps = {{{16, 48}, 1}, {{48, 64}, 3}, {{200, 300}, 2}};
+  const OutgoingMessage message(1, made, 64);
+  HF_EQUAL(message.missing_in({0, 64}), 32u + 3 * 16);
+  HF_EQUAL(message.missing_in({0, 16}), 0u);
+  HF_EQUAL(message.missing_in({32, 56}), 16u + 3 * 8);
+  HF_EQUAL(message.missing_in({64, 200}), 0u);
+  HF_EQUAL(message.missing_in({192, 320}), 200u);
+}
+
+HF_TEST_MAIN

@@ -1,0 +1,268 @@
+// The bandwidth model on a modelled link, in virtual time: it finds the rate, keeps it through pauses, and never has
+// more in flight than the receiver allows. And the pacer's spacing, to the nanosecond.
+#include <algorithm>
+#include <cmath>
+#include <deque>
+
+#include "core/rate.h"
+#include "testing/check.h"
+
+using namespace holdfast;
+
+namespace {
+
+constexpr std::uint32_t datagram = 1472;
+
+// A bottleneck with a queue without end, a fixed round trip, and an ack for every `packets_per_ack` packets.
+struct Link {
+  double bytes_per_second;
+  Duration round_trip;
+  std::size_t packets_per_ack = 1;
+
+  RateController rate{datagram, false};
+  Pacer pacer{datagram};
+  Time now = second;
+  std::uint64_t in_flight = 0;
+  std::uint64_t most_in_flight = 0;
+  std::uint64_t delivered = 0;
+
+  struct Packet {
+    Time sent_at;
+    Time arrives_at;
+    std::uint32_t bytes;
+    DeliverySnapshot snapshot;
+  };
+  std::deque<Packet> queue{};
+  Time link_free_at = 0;
+
+  void put_on_link(std::uint32_t bytes, bool is_last) {
+    if (is_last) rate.on_app_limited(in_flight);
+    const auto takes = static_cast<Duration>(bytes * 1e9 / bytes_per_second);
+    link_free_at = std::max(now, link_free_at) + takes;
+    queue.push_back({now, link_free_at + round_trip, bytes, rate.on_sent(now, in_flight)});
+    in_flight += bytes;
+    most_in_flight = std::max(most_in_flight, in_flight);
+  }
+
+  void take_ack() {
+    const std::size_t count = std::min(packets_per_ack, queue.size());
+    now = std::max(now, queue[count - 1].arrives_at);
+    const Packet newest = queue[count - 1];
+    std::uint64_t bytes = 0;
+    for (std::size_t i = 0; i < count; ++i) bytes += queue[i].bytes;
+    queue.erase(queue.begin(), queue.begin() + static_cast<std::ptrdiff_t>(count));
+    in_flight -= bytes;
+    delivered += bytes;
+    rate.on_acknowledged(now, bytes, newest.snapshot, newest.sent_at, now - newest.sent_at);
+  }
+
+  Time next_ack_at() const {
+    return queue.empty() ? never : queue[std::min(packets_per_ack, queue.size()) - 1].arrives_at;
+  }
+
+  // Sends a message of so many packets as fast as pacer and window let it, and waits for the last ack.
+  Duration send(std::uint64_t packets) {
+    const Time started = now;
+    if (in_flight == 0) rate.on_app_limited(0);
+    while (packets > 0 || !queue.empty()) {
+      const bool window_open = in_flight + datagram <= rate.window_bytes();
+      if (packets > 0 && window_open && pacer.ready_at() <= now) {
+        put_on_link(datagram, packets == 1);
+        pacer.on_sent(now, datagram, rate.pacing_bytes_per_second());
+        --packets;
+        continue;
+      }
+      const Time paced = packets > 0 && window_open ? pacer.ready_at() : never;
+      if (paced < next_ack_at()) {
+        now = paced;
+      } else {
+        take_ack();
+      }
+    }
+    return now - started;
+  }
+
+  // Heartbeats on a path with nothing to send.
+  void idle(Duration duration) {
+    for (const Time until = now + duration; now < until;) {
+      now += 250 * millisecond;
+      put_on_link(64, true);
+      take_ack();
+    }
+  }
+};
+
+bool within(double value, double target, double relative) { return std::abs(value - target) <= relative * target; }
+
+}  // namespace
+
+HF_CASE(before_any_sample_ten_datagrams_go_out) {
+  const RateController rate(datagram, false);
+  HF_EQUAL(rate.window_bytes(), 10u * datagram);
+  HF_CHECK(within(rate.pacing_bytes_per_second(), 2.885 * 10 * datagram / 1e-3, 1e-9));
+  HF_EQUAL(rate.bandwidth_bytes_per_second(), 0.0);
+}
+
+HF_CASE(the_model_converges_on_the_link) {
+  for (const double speed : {1.25e6, 125e6, 1.25e9}) {
+    for (const Duration round_trip : {100 * microsecond, 2 * millisecond, 40 * millisecond}) {
+      for (const std::size_t packets_per_ack : {1u, 8u}) {
+        Link link{speed, round_trip, packets_per_ack};
+        link.rate.set_receive_window(UINT32_MAX);
+        link.send(
+            static_cast<std::uint64_t>(speed * 40 * std::max(1e-3, static_cast<double>(round_trip) / 1e9) / datagram) +
+            400);
+        HF_CHECK(within(link.rate.bandwidth_bytes_per_second(), speed, 0.15));
+      }
+    }
+  }
+}
+
+HF_CASE(once_converged_the_queue_stays_short_and_the_link_full) {
+  Link link{125e6, 2 * millisecond, 8};
+  link.rate.set_receive_window(UINT32_MAX);
+  link.send(4000);
+  link.most_in_flight = 0;
+  const std::uint64_t before = link.delivered;
+  const Duration took = link.send(20'000);
+  const double goodput = static_cast<double>(link.delivered - before) * 1e9 / static_cast<double>(took);
+  HF_CHECK(goodput > 0.9 * 125e6);
+  HF_CHECK(static_cast<double>(link.most_in_flight) < 3 * 125e6 * 2e-3);  // BBR's two, and room for lumpy acks
+}
+
+HF_CASE(heartbeats_before_the_first_message_do_not_set_the_rate) {
+  Link link{125e6, 2 * millisecond};
+  link.idle(5 * second);
+  HF_EQUAL(link.rate.bandwidth_bytes_per_second(), 0.0);
+  HF_EQUAL(link.rate.window_bytes(), 10u * datagram);
+  Link fresh{125e6, 2 * millisecond};
+  const Duration without = fresh.send(1000);
+  HF_CHECK(link.send(1000) <= without + millisecond);
+}
+
+HF_CASE(a_pause_with_heartbeats_does_not_forget_the_rate) {
+  Link link{125e6, 2 * millisecond, 8};
+  link.rate.set_receive_window(UINT32_MAX);
+  link.send(5000);
+  const double before = link.rate.bandwidth_bytes_per_second();
+  link.idle(60 * second);  // 240 rounds of 64 bytes each
+  HF_EQUAL(link.rate.bandwidth_bytes_per_second(), before);
+  const Duration took = link.send(1000);
+  HF_CHECK(took < 3 * 1000 * static_cast<Duration>(datagram * 1e9 / 125e6));
+}
+
+HF_CASE(small_messages_far_apart_do_not_lower_the_rate) {
+  Link link{125e6, 2 * millisecond, 8};
+  link.rate.set_receive_window(UINT32_MAX);
+  link.send(5000);
+  const double before = link.rate.bandwidth_bytes_per_second();
+  for (int i = 0; i < 100; ++i) {
+    link.send(1 + i % 4);
+    link.idle(250 * millisecond);
+  }
+  HF_CHECK(link.rate.bandwidth_bytes_per_second() >= 0.9 * before);
+}
+
+HF_CASE(an_app_limited_sample_may_raise_the_rate) {
+  RateController rate(datagram, false);
+  Time now = second;
+  const auto sample = [&](std::uint64_t bytes, Duration interval, bool limited) {
+    if (limited) rate.on_app_limited(0);
+    const DeliverySnapshot snapshot = rate.on_sent(now, 0);
+    rate.on_acknowledged(now + interval, bytes, snapshot, now, interval);
+    now += interval;
+  };
+  sample(10'000, millisecond, false);
+  HF_CHECK(within(rate.bandwidth_bytes_per_second(), 10e6, 1e-9));
+  sample(5'000, millisecond, true);
+  HF_CHECK(within(rate.bandwidth_bytes_per_second(), 10e6, 1e-9));
+  sample(20'000, millisecond, true);
+  HF_CHECK(within(rate.bandwidth_bytes_per_second(), 20e6, 1e-9));
+}
+
+HF_CASE(a_slower_link_is_believed_after_ten_rounds) {
+  Link link{125e6, 2 * millisecond, 8};
+  link.rate.set_receive_window(UINT32_MAX);
+  link.send(5000);
+  link.bytes_per_second = 12.5e6;
+  link.send(5000);
+  HF_CHECK(within(link.rate.bandwidth_bytes_per_second(), 12.5e6, 0.15));
+}
+
+HF_CASE(one_terribly_slow_round_does_not_freeze_the_path) {
+  // A process stopped for a minute before its first ack came back: 10 datagrams in 60 s is no rate to pace by.
+  Link link{125e6, 60 * second};
+  link.send(10);
+  link.round_trip = 2 * millisecond;
+  const Duration took = link.send(1000);
+  HF_CHECK(took < second);
+}
+
+HF_CASE(the_window_never_exceeds_what_the_receiver_allows) {
+  Link link{125e6, 40 * millisecond};
+  link.rate.set_receive_window(100'000);
+  link.send(3000);
+  HF_EQUAL(link.rate.window_bytes(), 100'000u);
+  HF_CHECK(link.most_in_flight <= 100'000);
+  link.rate.set_receive_window(0);
+  HF_EQUAL(link.rate.window_bytes(), std::uint64_t{datagram});  // one datagram, or nothing would ever move again
+}
+
+HF_CASE(the_window_is_at_least_four_datagrams_where_the_receiver_allows) {
+  Link link{1.25e6, 100 * microsecond};
+  link.send(400);
+  HF_CHECK(link.rate.window_bytes() >= 4 * datagram);
+}
+
+HF_CASE(on_one_host_only_the_receive_buffer_limits) {
+  RateController rate(65'000, true);
+  rate.set_receive_window(700'000);
+  HF_EQUAL(rate.window_bytes(), 700'000u);
+  HF_CHECK(std::isinf(rate.pacing_bytes_per_second()));
+  const DeliverySnapshot snapshot = rate.on_sent(second, 0);
+  rate.on_acknowledged(second + millisecond, 1000, snapshot, second, millisecond);
+  HF_EQUAL(rate.window_bytes(), 700'000u);
+  HF_CHECK(std::isinf(rate.pacing_bytes_per_second()));
+}
+
+// -- the pacer --------------------------------------------------------------------------------------------------------
+
+HF_CASE(datagrams_leave_at_the_rate_after_half_a_millisecond_of_credit) {
+  Pacer pacer(1000);
+  const Time start = second;
+  const double rate = 10e6;  // 100 us each
+  for (int i = 0; i < 5; ++i) {
+    HF_CHECK(pacer.ready_at() <= start);
+    pacer.on_sent(start, 1000, rate);
+  }
+  HF_EQUAL(pacer.ready_at(), start);  // five used up the slack
+  pacer.on_sent(start, 1000, rate);
+  HF_EQUAL(pacer.ready_at(), start + 100 * microsecond);
+  pacer.on_sent(start + 100 * microsecond, 1000, rate);
+  HF_EQUAL(pacer.ready_at(), start + 200 * microsecond);
+}
+
+HF_CASE(a_pause_is_worth_half_a_millisecond_and_no_more) {
+  Pacer pacer(1000);
+  pacer.on_sent(second, 1000, 10e6);
+  pacer.on_sent(100 * second, 1000, 10e6);
+  HF_EQUAL(pacer.ready_at(), 100 * second - 400 * microsecond);
+}
+
+HF_CASE(without_a_rate_nothing_is_spaced) {
+  Pacer pacer(65'000);
+  pacer.on_sent(second, 65'000, HUGE_VAL);
+  HF_EQUAL(pacer.ready_at(), 0);
+}
+
+HF_CASE(a_batch_is_half_a_millisecond_or_16_kb_and_at_least_one_datagram) {
+  const Pacer pacer(1472);
+  HF_EQUAL(pacer.batch_bytes(1e6), 1472u);
+  HF_EQUAL(pacer.batch_bytes(10e6), 5000u);
+  HF_EQUAL(pacer.batch_bytes(32.768e6), 16'384u);
+  HF_EQUAL(pacer.batch_bytes(1e12), 16'384u);
+  HF_EQUAL(pacer.batch_bytes(HUGE_VAL), 65'280u);
+  HF_EQUAL(Pacer(65'000).batch_bytes(1e12), 65'000u);
+}
+
+HF_TEST_MAIN
