@@ -109,16 +109,18 @@ def scale() -> bool:
     return all_good
 
 
-def throughput(seconds: float = 15.0) -> bool:
+def throughput(seconds: float = 15.0, all_microbatches: tuple[int, ...] = (5, 8, 12, 16)) -> bool:
     print("24 workers, 6 pipelines x 4 stages; T period, n: closed form of 5.5, n+: with the round trip")
     print("  M  F      T    n   n+  1F1B  over n  over max(n, 1F1B)  of 1F1B  of best  paper  found by")
     all_good = True
-    for microbatches in (5, 8, 12, 16):
+    for microbatches in all_microbatches:
         bare = uniform_job(4, 6, microbatches)
         baseline = fault_free(bare).period
         best = baseline
         for num_failed in range(10):
-            good, best = _throughput_row(bare, num_failed, baseline, best, seconds)
+            # With few micro-batches the closed form is out of reach and the shortest period has to be proven.
+            limit_s = 4 * seconds if microbatches == 5 else seconds
+            good, best = _throughput_row(bare, num_failed, baseline, best, limit_s)
             all_good = all_good and good
     return all_good
 

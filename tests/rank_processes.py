@@ -43,8 +43,9 @@ from holdfast.config import Config
 from holdfast.link.link import Link
 
 HOST = "127.0.0.1"
-# What every rank would otherwise import by itself.
-PRELOADED = ["pytest", "numpy", "torch", "torch.distributed", "torch.nn.parallel", "holdfast.bridge.ddp", "rank_processes"]
+# What every rank would otherwise import by itself; DDP's constructor imports torch._dynamo and more, 3 s in all.
+PRELOADED = ["pytest", "numpy", "torch", "torch._dynamo", "torch._dynamo.distributed", "torch._inductor.utils"]
+PRELOADED += ["torch.distributed.fsdp", "torch.profiler", "holdfast.bridge.ddp"]
 _GROUP_TIMEOUT = timedelta(seconds=60)
 
 
@@ -131,7 +132,14 @@ class RankProcesses:
         assert multiprocessing.active_children() == []
 
     def hear(self, word: str, timeout_s: float = 30.0) -> None:
-        self.store.wait([f"said/{word}"], timedelta(seconds=timeout_s))
+        """Waits until a rank says this word, or any rank has failed instead."""
+        ends = time.monotonic() + timeout_s
+        while not self.store.check([f"said/{word}"]):
+            if wait(self._pipes, 0.02):
+                self.results()  # raises what it failed with
+                return
+            if time.monotonic() > ends:
+                self._give_up(list(range(len(self.processes))))
 
     def say(self, word: str) -> None:
         self.store.set(f"said/{word}", "")
@@ -180,8 +188,9 @@ class RankProcesses:
 
     def _give_up(self, ranks: list[int]) -> None:
         for rank in ranks:
-            self.signal(rank, signal.SIGCONT)
-            self.signal(rank, signal.SIGUSR1)  # faulthandler prints where it is
+            with contextlib.suppress(ProcessLookupError):
+                self.signal(rank, signal.SIGCONT)
+                self.signal(rank, signal.SIGUSR1)  # faulthandler prints where it is
         time.sleep(0.3)
         ended = "".join(f"\n--- rank {rank}\n{ended.trace}" for rank, ended in self._ended.items() if ended.error)
         raise RankFailed(f"ranks {ranks} did not end in time; their stacks are in the captured stderr{ended}")
@@ -264,7 +273,8 @@ def _pickled(ended: _Ended) -> bytes:
     try:
         return pickle.dumps(ended)
     except Exception as error:
-        return pickle.dumps(_Ended(error=RankFailed(str(ended.error)), trace=f"{ended.trace}\n(not picklable: {error})"))
+        trace = f"{ended.trace}\n(not picklable: {error})"
+        return pickle.dumps(_Ended(error=RankFailed(str(ended.error)), trace=trace))
 
 
 def left_behind() -> list[str]:

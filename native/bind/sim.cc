@@ -57,14 +57,6 @@ Counts named(const sim::NetworkCounters& network) {
   return counts;
 }
 
-using Range = std::pair<std::uint32_t, std::uint32_t>;
-
-std::vector<Range> missing_of(const OperationReport& report) {
-  std::vector<Range> ranges;
-  for (const ElementRange& range : report.missing) ranges.emplace_back(range.begin, range.end);
-  return ranges;
-}
-
 }  // namespace
 
 void bind_sim(nb::module_& module) {
@@ -114,22 +106,7 @@ void bind_sim(nb::module_& module) {
       .def_ro("digest", &sim::ReplayResult::digest, "Over everything that was sent.")
       .def_ro("divergence", &sim::ReplayResult::divergence, "Where it first did something else; empty: nowhere.")
       .def_prop_ro("drops", [](const sim::ReplayResult& replay) { return named(replay.drops); })
-      .def_prop_ro(
-          "delivered",
-          [](const sim::ReplayResult& replay) {
-            std::vector<std::pair<std::uint64_t, std::uint64_t>> shares;
-            for (const OperationReport& report : replay.reports) shares.emplace_back(report.delivered, report.expected);
-            return shares;
-          },
-          "By operation: contributor-elements delivered, and expected.")
-      .def_prop_ro(
-          "missing",
-          [](const sim::ReplayResult& replay) {
-            std::vector<std::vector<Range>> missing;
-            for (const OperationReport& report : replay.reports) missing.push_back(missing_of(report));
-            return missing;
-          },
-          "By operation: the ranges of elements that did not arrive.");
+      .def_ro("reports", &sim::ReplayResult::reports, "As the operations ended this time.");
 
   module.def("sim_defaults", &scenario_defaults, "Every value a scenario can set, with its default.");
   module.def(

@@ -111,6 +111,8 @@ void Endpoint::report_forgotten(const Call& call, std::uint32_t number) {
 
 std::uint32_t Endpoint::send_note(Time now, std::uint16_t peer, std::uint32_t channel,
                                   std::vector<std::uint8_t> bytes, Duration deadline) {
+  if (peer >= settings_.num_ranks || peer == settings_.rank) throw std::invalid_argument("a note goes to another rank");
+  if (bytes.size() > UINT32_MAX) throw std::length_error("a note holds less than 4 GiB");
   const std::uint32_t ticket = next_ticket_++;
   if (!is_alive(peer)) {
     sent_notes_.push_back({peer, ticket, NoteFate::peer_dead});
@@ -342,6 +344,10 @@ std::size_t Endpoint::early_bytes() const {
   std::size_t bytes = 0;
   for (const auto& [number, operation] : operations_) bytes += operation->early_bytes();
   return bytes;
+}
+
+bool Endpoint::owes_nothing() const {
+  return std::none_of(paths_.begin(), paths_.end(), [](const auto& path) { return path && path->has_messages(); });
 }
 
 bool Endpoint::all_peers_alive() const {

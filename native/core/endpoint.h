@@ -85,6 +85,8 @@ class Endpoint final : private Outbox {
   std::uint64_t failed_authentications(std::uint16_t rank) const { return failed_authentications_[rank]; }
   const Path& path(std::uint16_t peer) const { return *paths_[peer]; }
   bool all_peers_alive() const;
+  // Nothing is on its way to anybody: a good moment to leave.
+  bool owes_nothing() const;
   std::size_t open_operations() const { return operations_.size(); }
   std::size_t early_bytes() const;
   std::uint32_t next_operation() const { return next_operation_; }

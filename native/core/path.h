@@ -85,6 +85,7 @@ class Path {
   void forgive_silence(Time now);
 
   PeerState state() const { return state_; }
+  bool has_messages() const { return !messages_.empty(); }
   Time last_heard() const { return last_heard_; }
   std::uint8_t peer_credit() const { return peer_credit_; }
   void advertise_credit(std::uint8_t credit) { own_credit_ = credit; }

@@ -23,6 +23,8 @@ constexpr int batches_per_turn = 8;
 // A kernel out of memory for this socket may call it writable at once; do not ask more often than this.
 constexpr Duration retry_interval = 100 * microsecond;
 constexpr int goodbyes = 3;
+// Who leaves first hands over what it still owes, but nobody waits long for a peer that does not take it.
+constexpr Duration longest_linger = 250 * millisecond;
 constexpr Duration longest_wait = 24 * 3600 * second;  // keeps the clock arithmetic away from its limits
 
 timespec to_timespec(Duration duration) {
@@ -235,8 +237,13 @@ void Reactor::run() {
 }
 
 void Reactor::loop() {
-  while (!stopping_) {
+  Time leave_by = never;
+  while (true) {
     Time now = monotonic_now();
+    if (stopping_) {
+      leave_by = std::min(leave_by, now + longest_linger);
+      if (now >= leave_by || endpoint_.owes_nothing()) return;
+    }
     execute_commands(now);
     const std::size_t received = receive(now);
     // Datagrams that waited in the socket are heard before anybody is declared late or dead.
@@ -248,7 +255,7 @@ void Reactor::loop() {
     }
     const bool more_to_send = transmit(monotonic_now());
     deliver();
-    if (received == 0 && !more_to_send) sleep_until(endpoint_.next_timer());
+    if (received == 0 && !more_to_send) sleep_until(std::min(endpoint_.next_timer(), leave_by));
   }
 }
 
@@ -345,7 +352,7 @@ void Reactor::sleep_until(Time deadline) {
   {
     // A command that came before `asleep_` was set has not woken us.
     const std::lock_guard lock(mutex_);
-    if (!commands_.empty() || stopping_) {
+    if (!commands_.empty()) {
       asleep_ = false;
       return;
     }

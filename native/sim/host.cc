@@ -195,6 +195,8 @@ void Host::judge(Time now, const Datagram& datagram, const Header* header, std::
   if (drop == nullptr) {
     if (header == nullptr || !truth_.on_taken(rank(), *header, covered_elements(*header, payload_bytes))) {
       complain("placement", "took elements that are not the sender's to send");
+    } else if (header->stage == Stage::result && header->type != PacketType::end) {
+      operations_[header->operation].owners_heard |= 1ull << header->sender;
     }
     return;
   }
@@ -242,6 +244,11 @@ void Host::transmit(Time now, const TransmitBatch& batch) {
     if (header.stage == Stage::result && header.operation < operations_.size()) {
       HostOperation& operation = operations_[header.operation];
       operation.sent_result = operation.sent_result || !operation.called;
+    }
+    // From then on the caller's memory holds the result there, not the gradient.
+    if (header.stage == Stage::contribution && header.type == PacketType::data &&
+        header.operation < operations_.size() && (operations_[header.operation].owners_heard >> batch.peer & 1) != 0) {
+      violations_.add("gradient_is_sent", where(now) + " contributes after it has the result");
     }
     network_.send(now, rank(), batch.peer, datagram);
   }
@@ -317,7 +324,9 @@ void Host::collect(Time now) {
 
 void Host::schedule_wake(Time now) {
   const Time next = endpoint_->next_timer();
-  const Time at = next == never ? never : std::max(now + 1, next - clock_offset_);
+  // A timer that stays due is a violation by now; the run goes on at a pace that ends.
+  const Time earliest = next <= local(now) ? now + millisecond : now + 1;
+  const Time at = next == never ? never : std::max(earliest, next - clock_offset_);
   if (at == wake_at_) return;
   wake_at_ = at;
   if (at != never) events_.schedule(at, EventKind::wakes, rank());

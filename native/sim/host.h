@@ -25,6 +25,7 @@ struct HostOperation {
   Time reported_at = 0;
   Time first_late_contribution = never;  // the first good contribution that was turned away as late
   Time first_late_result = never;
+  std::uint64_t owners_heard = 0;    // bit r: something of rank r's result has come
   std::vector<std::uint8_t> memory;  // the caller's
   std::uint64_t memory_digest = 0;   // when it was reported
   OperationReport report;

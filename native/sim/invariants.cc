@@ -18,11 +18,17 @@ std::string numbers(std::uint64_t found, std::uint64_t right) {
   return " says " + std::to_string(found) + ", truth is " + std::to_string(right);
 }
 
-// Faults of one rank after which an exact operation may fail, if it says who is to blame.
+// A fault of one rank that an exact operation need not survive, if it says who is to blame: the rank is gone, or away
+// for about as long as makes it dead, or calls when its duty is long forgotten.
 bool has_culprit(const Scenario& scenario) {
-  return scenario.one_way_loss_ratio > 0 || scenario.freeze_ms > 0 || scenario.black_hole || scenario.dies ||
-         scenario.slow_rate_ratio < 1 || scenario.clock_jump_ms > 0 || scenario.late_call_ms > 0 ||
-         scenario.calls_until >= 0;
+  constexpr double nearly_dead_ms = 700;
+  const bool lasts = scenario.fault_ms == 0 || scenario.fault_ms >= nearly_dead_ms;
+  const bool unreachable = lasts && (scenario.one_way_loss_ratio >= 1 || scenario.black_hole);
+  const bool away = scenario.freeze_ms >= nearly_dead_ms || scenario.dies;
+  const double too_late_ms = scenario.duty_limit_ms;
+  const bool absent =
+      scenario.calls_until >= 0 || scenario.late_call_ms >= too_late_ms || scenario.clock_jump_ms >= too_late_ms;
+  return unreachable || away || absent;
 }
 
 // One operation on all ranks, beside the truth about it.

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/division.h"
-
 namespace holdfast::sim {
 namespace {
 
@@ -83,9 +81,16 @@ bool Truth::on_taken(std::uint16_t host, const Header& header, std::uint32_t cou
   return true;
 }
 
+// Worked out here once more rather than taken from the core: the larger shards first, one further with each operation.
 ElementRange Truth::shard_of(std::uint32_t operation, std::uint16_t owner) const {
-  return shard_range(workload_.operations()[operation].total, num_ranks_,
-                     responsible_shard(owner, operation, num_ranks_));
+  const std::uint32_t total = workload_.operations()[operation].total;
+  const std::uint32_t index = (owner + operation) % num_ranks_;
+  std::uint32_t begin = 0;
+  for (std::uint32_t shard = 0;; ++shard) {
+    const std::uint32_t size = total / num_ranks_ + (shard < total % num_ranks_ ? 1 : 0);
+    if (shard == index) return {begin, begin + size};
+    begin += size;
+  }
 }
 
 ShardTruth Truth::shard(std::uint32_t number, std::uint16_t owner, bool own_included,

@@ -465,20 +465,16 @@ class Replay:
     def drops(self) -> dict[str, int]: ...
 
     @property
-    def delivered(self) -> list[tuple[int, int]]:
-        """By operation: contributor-elements delivered, and expected."""
+    def reports(self) -> list[OperationReport]:
+        """As the operations ended this time."""
 
-    @property
-    def missing(self) -> list[list[tuple[int, int]]]:
-        """By operation: the ranges of elements that did not arrive."""
-
-def sim_defaults() -> dict:
+def sim_defaults() -> dict[str, object]:
     """Every value a scenario can set, with its default."""
 
-def sim_run(values: dict, seed: int, sample_blocks: bool = False) -> SimRun:
+def sim_run(values: dict[str, object], seed: int, sample_blocks: bool = False) -> SimRun:
     """One run of a scenario."""
 
-def sim_run_many(values: dict, first_seed: int, count: int, stop_at_first_failure: bool = True) -> SimRuns:
+def sim_run_many(values: dict[str, object], first_seed: int, count: int, stop_at_first_failure: bool = True) -> SimRuns:
     """Runs of a scenario, seed by seed."""
 
 def replay_trace(trace: bytes) -> Replay:

@@ -578,6 +578,19 @@ HF_CASE(an_oversized_note_is_not_reported_as_delivered) {
   HF_CHECK(network.fates[0][2].fate == NoteFate::deadline_exceeded);
 }
 
+HF_CASE(a_note_to_nobody_is_an_error_of_the_caller) {
+  Network network(2);
+  for (const std::uint16_t peer : {0, 2}) {  // itself, and a rank that does not exist
+    bool refused = false;
+    try {
+      network[0].send_note(network.now, peer, 1, Bytes(1), second);
+    } catch (const std::invalid_argument&) {
+      refused = true;
+    }
+    HF_CHECK(refused);
+  }
+}
+
 HF_CASE(a_note_half_sent_when_its_sender_stops_arrives_when_it_goes_on) {
   Network network(2);
   network.join();
@@ -616,6 +629,8 @@ HF_CASE(a_second_of_silence_is_death_and_not_a_moment_less) {
   network.frozen[1] = true;
   network.in_flight = {};
   network.run_until(last_heard + second - 1);
+  network[0].on_timer(network.now);
+  network.collect(0);
   HF_EQUAL(network.changes[0], "1 alive; ");
   network[0].send_note(network.now, 1, 1, Bytes(10), 30 * second);
   network.run_until(last_heard + second);
@@ -687,7 +702,12 @@ HF_CASE(a_goodbye_is_heard_at_once_and_holds_nothing_back) {
   auto data = gradients(3, 1000);
   network[0].call(network.now, call_on(data[0], Delivery::exact, 30 * second));
   network.run_for(millisecond);
+  HF_CHECK(network[0].path(2).bytes_in_flight() > 0);
   network[2].say_goodbye();
+  network.filter = [](std::uint16_t from, auto, Bytes& bytes) {  // its last word, and then it is gone
+    return from != 2 || bytes[1] == static_cast<std::uint8_t>(PacketType::bye);
+  };
+  network.in_flight = {};
   network.run_for(millisecond);
   network.frozen[2] = true;
   HF_CHECK(network[0].path(2).state() == PeerState::left);

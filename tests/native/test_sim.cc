@@ -1,5 +1,5 @@
 // The injector is itself tested: each fault really happens, at the rate and time asked for, and a run follows from its
-// seed. And a trace, replayed, does the same again.
+// seed.
 #include <cmath>
 #include <map>
 #include <memory>
@@ -7,9 +7,7 @@
 #include <vector>
 
 #include "core/byte_order.h"
-#include "core/trace.h"
 #include "sim/network.h"
-#include "sim/replay.h"
 #include "sim/run.h"
 #include "sim/world.h"
 #include "testing/check.h"
@@ -394,119 +392,6 @@ HF_CASE(a_violation_is_found_and_carries_its_seed) {
   HF_EQUAL(result.num_failed, 1u);
   HF_EQUAL(result.failed.front().seed, 100u);
   HF_EQUAL(result.failed.front().violations.front().substr(0, 17), "clean_is_complete");
-}
-
-// ---------------------------------------------------------------------------------------------------- traces
-
-namespace {
-
-// Two endpoints back to back on a perfect wire that loses every seventh datagram; the first one is recorded.
-struct Recorded {
-  std::vector<std::uint8_t> trace;
-  OperationReport report;
-};
-
-Recorded record() {
-  EndpointSettings settings;
-  settings.num_ranks = 2;
-  settings.peers.resize(2);
-  settings.peers[1].process[0] = 9;
-  settings.epoch = 3;
-  EndpointSettings other = settings;
-  other.rank = 1;
-  Recorded recorded;
-  TraceWriter writer(settings, 0, [&](std::span<const std::uint8_t> bytes) {
-    recorded.trace.insert(recorded.trace.end(), bytes.begin(), bytes.end());
-  });
-  Endpoint ends[2] = {Endpoint(settings, 0), Endpoint(other, 0)};
-  Parameters parameters;
-  parameters.t_b = 20 * millisecond;
-  writer.on_publish(parameters);
-  ends[0].publish(parameters);
-  ends[1].publish(parameters);
-  std::vector<float> gradients[2] = {std::vector<float>(5000, 1.5f), std::vector<float>(5000, 2.5f)};
-  TransmitBatch batch;
-  std::uint64_t number = 0;
-  for (Time now = 0; now < 200 * millisecond; now += 50 * microsecond) {
-    for (int rank = 0; rank < 2; ++rank) {
-      if (now == 10 * millisecond) {
-        Call call;
-        call.data = reinterpret_cast<std::uint8_t*>(gradients[rank].data());
-        call.count = 5000;
-        if (rank == 0) writer.on_call(now, call);
-        ends[rank].call(now, call);
-        if (rank == 0) {
-          writer.on_note(now, 1, 4, std::vector<std::uint8_t>(3000, 1), second);
-          ends[0].send_note(now, 1, 4, std::vector<std::uint8_t>(3000, 1), second);
-        }
-      }
-      if (ends[rank].next_timer() <= now) {
-        if (rank == 0) writer.on_timer(now);
-        ends[rank].on_timer(now);
-      }
-      for (bool filled = true; filled;) {
-        filled = ends[rank].fill(now, batch);
-        if (rank == 0) writer.on_fill(now, filled, batch);
-        if (!filled) break;
-        std::size_t part = 0;
-        for (const std::uint32_t parts : batch.parts_per_datagram) {
-          std::vector<std::uint8_t> datagram;
-          for (std::uint32_t i = 0; i < parts; ++i, ++part) {
-            const auto* from = static_cast<const std::uint8_t*>(batch.parts[part].iov_base);
-            datagram.insert(datagram.end(), from, from + batch.parts[part].iov_len);
-          }
-          if (++number % 7 == 0) continue;
-          if (rank == 1) writer.on_datagram(now, datagram);
-          ends[1 - rank].receive(now, datagram);
-        }
-      }
-      for (const OperationReport& report : ends[rank].take_reports()) {
-        if (rank != 0) continue;
-        writer.on_report(report, {reinterpret_cast<const std::uint8_t*>(gradients[0].data()), 20'000});
-        recorded.report = report;
-      }
-    }
-  }
-  return recorded;
-}
-
-}  // namespace
-
-HF_CASE(a_replayed_trace_does_the_same_again) {
-  const Recorded recorded = record();
-  const ReplayResult replayed = replay(recorded.trace);
-  HF_EQUAL(replayed.divergence, "");
-  HF_EQUAL(replayed.reports.size(), 1u);
-  HF_EQUAL(replayed.num_reports_recorded, 1u);
-  HF_CHECK(replayed.num_batches_out > 10);
-  HF_CHECK(recorded.report.delivered < recorded.report.expected);  // some of it was lost
-  HF_EQUAL(replayed.reports.front().delivered, recorded.report.delivered);
-  HF_CHECK(replayed.reports.front().missing == recorded.report.missing);
-  HF_EQUAL(replay(recorded.trace).digest, replayed.digest);
-}
-
-HF_CASE(a_replay_that_differs_says_where) {
-  Recorded recorded = record();
-  // One byte of the recorded gradient: everything sent from there on differs.
-  const std::vector<std::uint8_t> needle{0x00, 0x00, 0xc0, 0x3f, 0x00, 0x00, 0xc0, 0x3f};
-  const auto at = std::search(recorded.trace.begin(), recorded.trace.end(), needle.begin(), needle.end());
-  HF_CHECK(at != recorded.trace.end());
-  *(at + 12'000) ^= 1;
-  HF_CHECK(replay(recorded.trace).divergence.find("sent something else") != std::string::npos);
-}
-
-HF_CASE(a_trace_cut_short_ends_and_a_broken_one_is_refused) {
-  Recorded recorded = record();
-  recorded.trace.resize(recorded.trace.size() - 3);
-  HF_EQUAL(replay(recorded.trace).divergence, "");
-  recorded.trace[0] ^= 1;
-  bool refused = false;
-  try {
-    replay(recorded.trace);
-  } catch (const std::runtime_error&) {
-    refused = true;
-  }
-  HF_CHECK(refused);
 }
 
 HF_TEST_MAIN

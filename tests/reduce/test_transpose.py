@@ -476,8 +476,7 @@ def call_differently(member: Member, what: str) -> tuple[str, tuple[int, ...], f
         outcome = reduce_once(reducer, torch.ones(count, dtype=dtype), exact=exact, **options)
         ending, peers = "incomplete", outcome.late_peers
     except BucketMismatch as error:
-        assert error.what_to_try
-        ending, peers = "mismatch", error.peers
+        ending, peers = "mismatch" if error.what_to_try else "no advice", error.peers
     elapsed_s = time.monotonic() - started
     member.barrier()
     return ending, peers, elapsed_s

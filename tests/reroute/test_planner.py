@@ -25,7 +25,7 @@ def test_the_four_numbers_of_the_paper() -> None:
     assert made.staggered.period == made.fault_free.period == 30
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(jobs())
 def test_every_schedule_of_every_plan_is_valid(job: Job) -> None:
     made = plan(job, QUICK)

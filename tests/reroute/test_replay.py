@@ -48,7 +48,7 @@ def test_stretches_cover_the_trace_without_gaps() -> None:
 
 
 def test_the_same_seed_gives_the_same_replay_and_another_one_does_not() -> None:
-    trace = load_trace("spot-24")
+    trace = seeded_trace(seed=6, num_samples=30)
     assert replay(trace, JOB, seed=1) == replay(trace, JOB, seed=1)
     assert replay(trace, JOB, seed=1).runs[1].mean != replay(trace, JOB, seed=2).runs[1].mean
 

@@ -19,7 +19,7 @@ def test_the_solver_shortens_the_rerouted_schedule_to_its_optimum() -> None:
 
 def test_the_solver_obeys_a_memory_limit() -> None:
     job = uniform_job(3, 2, 4, [(0, 1)], memory_limit=2)
-    schedule, _ = Search(job, Effort(seconds=10, shuffles=0)).run("staggered", split=True, staggered=True)
+    schedule, _ = Search(job, Effort(seconds=2, shuffles=0)).run("staggered", split=True, staggered=True)
     assert not violations(job, schedule.operations(), schedule.period, synchronous=False)
     assert max(schedule.peak_memory.values()) <= 2
 
@@ -27,7 +27,7 @@ def test_the_solver_obeys_a_memory_limit() -> None:
 def test_the_solver_is_never_worse_than_the_list_schedule() -> None:
     job = uniform_job(3, 3, 5, [(0, 1), (1, 2)], memory_limit=3)
     _, plain = Search(job, Effort(seconds=0, shuffles=0)).run("staggered", split=True, staggered=True)
-    schedule, report = Search(job, Effort(seconds=3, shuffles=0)).run("staggered", split=True, staggered=True)
+    schedule, report = Search(job, Effort(seconds=1, shuffles=0)).run("staggered", split=True, staggered=True)
     assert report.greedy == plain.greedy
     assert report.bound <= schedule.period <= report.greedy
 

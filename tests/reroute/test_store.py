@@ -76,7 +76,7 @@ def test_a_damaged_store_is_refused(store: PlanStore, tmp_path: Path) -> None:
     path = tmp_path / "store.json"
     store.save(path)
     document = json.loads(path.read_text())
-    document["plans"][0]["ops"][5][5] += 1
+    document["plans"][0]["ops"][5][5] += 10_000
     path.write_text(json.dumps(document))
     with pytest.raises(InvalidPlan, match="breaks"):
         PlanStore.load(path)

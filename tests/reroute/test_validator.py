@@ -201,3 +201,12 @@ def test_require_valid_lists_what_is_broken(good: Operations) -> None:
     with pytest.raises(InvalidPlan, match="Try:") as caught:
         require_valid(JOB, missing_forward(good), 30, synchronous=False)
     assert caught.value.violations
+
+
+def test_a_worker_waits_for_the_slowest_step_of_its_stage() -> None:
+    """Pipeline 1 steps one tick later; each worker fits into the period alone, but not before its peer's all-reduce."""
+    job = uniform_job(1, 2, 1)
+    ops = [Operation(Worker(k, 0), kind, k, 0, k + at, 1) for k in (0, 1) for at, kind in enumerate("FIW")]
+    ops += [Operation(Worker(0, 0), "O", 0, None, 4, 3), Operation(Worker(1, 0), "O", 1, None, 5, 3)]
+    assert violations(job, ops, 8, synchronous=False) == []
+    assert [violation.rule for violation in violations(job, ops, 7, synchronous=False)] == ["period"]

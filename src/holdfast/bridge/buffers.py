@@ -58,7 +58,7 @@ class _Group:
     def __init__(self, buffers: list[torch.Tensor]) -> None:
         self.buffers = buffers
         self.flat = torch.cat([buffer.reshape(-1) for buffer in buffers])
-        self.layout = layout_of([(-1 - index, buffer.shape) for index, buffer in enumerate(buffers)])
+        self.layout = layout_of([(f"buffer {index}", buffer.shape) for index, buffer in enumerate(buffers)])
 
     @torch.no_grad()
     def scatter(self, missing: Iterable[tuple[int, int]]) -> None:

@@ -91,7 +91,7 @@ class _HookState:
         self.process_group = ddp.process_group
         self.handle: Handle | None = None
         self.started: list[_StartedBucket] = []
-        self._index_of = {id(parameter): index for index, parameter in enumerate(ddp.module.parameters())}
+        self._name_of = {id(parameter): name for name, parameter in ddp.module.named_parameters()}
         self._layouts: dict[tuple[int, ...], int] = {}
 
     def forget_handle(self) -> None:
@@ -102,7 +102,7 @@ class _HookState:
         parameters = bucket.parameters()
         key = tuple(id(parameter) for parameter in parameters)
         if key not in self._layouts:
-            self._layouts[key] = layout_of([(self._index_of[id(p)], p.shape) for p in parameters])
+            self._layouts[key] = layout_of([(self._name_of[id(p)], p.shape) for p in parameters])
         return self._layouts[key]
 
     def finish_backward(self) -> None:
@@ -132,15 +132,21 @@ def _hook(state: _HookState, bucket: dist.GradBucket) -> torch.futures.Future[to
     handle = state.handle
     if handle is None:
         return allreduce_hook(state.process_group, bucket)
-    # DDP queues its own end-of-backward step behind this one. Once per bucket, although the first call finishes all: a
-    # backward pass that was interrupted must not keep the next one from finishing.
-    torch.autograd.Variable._execution_engine.queue_callback(state.finish_backward)
+    # The first step of a static graph hands over all buckets after the backward pass, in a callback of DDP's that also
+    # reads the futures: a callback of ours would come too late.
+    after_backward = torch._C._current_autograd_node() is None
+    if not after_backward:
+        # DDP queues its own end-of-backward step behind this one. Once per bucket, although the first call finishes
+        # all: a backward pass that was interrupted must not keep the next one from finishing.
+        torch.autograd.Variable._execution_engine.queue_callback(state.finish_backward)
     buffer = bucket.buffer()
     pending = handle.reducer.start(memory_of(buffer), layout=state.layout_of_bucket(bucket), bucket=bucket.index())
     started = _StartedBucket(buffer, pending)
     state.started.append(started)
     if bucket.is_last():
         handle.buckets_all_started()
+        if after_backward:
+            state.finish_backward()
     return started.future
 
 

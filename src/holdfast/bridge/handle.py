@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -25,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 _KEPT_OUTCOMES = 10_000
 _STATE_VERSION = 1
+_DETACH_PATIENCE_MS = 10_000.0
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ class Handle:
         resolved: ResolvedConfig,
         on_detach: Callable[[], None],
     ) -> None:
-        self._model = model
+        # Weak: DDP's C++ side keeps the hook's state and so this handle, a circle Python's collector cannot see through.
+        self._model_reference = weakref.ref(model)
         self._optimizer = optimizer
         self._link = link
         self._resolved = resolved
@@ -74,6 +77,13 @@ class Handle:
         self._buffers = BufferAverager(self._reducer, self._buffers_to_average)
         model.broadcast_buffers = False
         self._pre_forward = model.register_forward_pre_hook(lambda _module, _inputs: self._before_forward())
+
+    @property
+    def _model(self) -> DistributedDataParallel:
+        model = self._model_reference()
+        if model is None:
+            raise HandleClosed("the model of this handle is gone", what_to_try="keep the model as long as the handle")
+        return model
 
     # -- what the hook calls --------------------------------------------------------------------------------------
 
@@ -185,8 +195,10 @@ class Handle:
         """Makes parameters, buffers and optimizer state equal to rank 0's, bit for bit. A collective: all ranks call."""
         self._require_open()
         self._before_forward()
-        tensors = model_state(self._model.module, self._optimizer)
-        return equalise(self._link, tensors, self._resolved.config.exact_deadline_ms / 1e3)
+        return self._equalise(self._resolved.config.exact_deadline_ms)
+
+    def _equalise(self, deadline_ms: float) -> Equalised:
+        return equalise(self._link, model_state(self._model.module, self._optimizer), deadline_ms / 1e3)
 
     def state_dict(self) -> dict[str, Any]:
         """What a later run needs to skip the warm-up. Synchronizes first, so it is a collective like `synchronize`."""
@@ -207,12 +219,21 @@ class Handle:
         if self._closed:
             return
         try:
-            self.synchronize()
+            self._before_forward()
+            # Nobody leaves before everybody has what it needs; but a rank that does not come is not waited for long.
+            self._reducer.barrier(_DETACH_PATIENCE_MS)
+            self._equalise(_DETACH_PATIENCE_MS)
+            self._reducer.barrier(_DETACH_PATIENCE_MS)
         except HoldfastError as error:
             logger.warning("[rank %d] detached without a last synchronize: %s", self._link.rank, error)
+        finally:  # also when Ctrl-C ends the wait
+            self._close()
+
+    def _close(self) -> None:
         self._closed = True
         self._pre_forward.remove()
-        self._model.broadcast_buffers = self._synchronises_buffers
+        if (model := self._model_reference()) is not None:
+            model.broadcast_buffers = self._synchronises_buffers
         self._on_detach()
         self._link.close()
 

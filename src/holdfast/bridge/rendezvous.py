@@ -68,9 +68,12 @@ def join(
     engine = open_engine(config, address=chosen.address, port=port)
     try:
         own = {"host": engine.host, "port": engine.port, "process": _native.random_bytes(16).hex()}
+        entries = board.exchange("address", own)
+        # The own process id decides the own keys: whoever can write to the Store must not be able to choose it.
+        entries[rank] = own
         ranks = [
             Rank(entry["host"], entry["port"], bytes.fromhex(entry["process"]), identity)
-            for entry, identity in zip(board.exchange("address", own), identities, strict=True)
+            for entry, identity in zip(entries, identities, strict=True)
         ]
         _refuse_loopback_between_hosts(ranks, rank)
         agreement = Agreement(

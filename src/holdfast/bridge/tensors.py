@@ -37,7 +37,7 @@ def memory_of(tensor: torch.Tensor) -> Memory:
     return Memory(tensor.data_ptr(), tensor.numel(), FORMATS[tensor.dtype])
 
 
-def layout_of(shapes: Sequence[tuple[int, torch.Size]]) -> int:
+def layout_of(shapes: Sequence[tuple[str, torch.Size]]) -> int:
     """A number that differs between ranks when their buckets hold other parameters, or the same in another order."""
-    text = ";".join(f"{index}:{'x'.join(map(str, shape))}" for index, shape in shapes)
+    text = ";".join(f"{name}:{'x'.join(map(str, shape))}" for name, shape in shapes)
     return zlib.crc32(text.encode())

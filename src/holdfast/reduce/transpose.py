@@ -96,8 +96,23 @@ class TransposeAllReduce:
     def is_warming_up(self) -> bool:
         return self.bound is None
 
-    def _submit(self, memory: Memory, layout: int, bucket: int | None, exact: bool, average: bool) -> Pending:
-        deadline_ms = self.config.exact_deadline_ms if exact or self.bound is None else self.bound.deadline_ms
+    def barrier(self, deadline_ms: float) -> None:
+        """Returns when every rank has called it, or raises an error that names those that did not."""
+        self._exchange(0.0, deadline_ms)
+
+    def _submit(
+        self,
+        memory: Memory,
+        layout: int,
+        bucket: int | None,
+        exact: bool,
+        average: bool,
+        exact_deadline_ms: float | None = None,
+    ) -> Pending:
+        if exact or self.bound is None:
+            deadline_ms = exact_deadline_ms or self.config.exact_deadline_ms
+        else:
+            deadline_ms = self.bound.deadline_ms
         operation = self.link.engine.all_reduce(
             data=memory.address,
             count=memory.count,
@@ -134,20 +149,21 @@ class TransposeAllReduce:
             measured_bound(by_rank, factor=self.config.deadline_factor, floor_ms=self.config.deadline_floor_ms)
         )
 
-    def _exchange(self, value: float) -> list[float]:
+    def _exchange(self, value: float, deadline_ms: float | None = None) -> list[float]:
         """Every rank's value, by rank: the sum of vectors in which each rank fills its own place."""
         import array
 
         values = array.array("d", bytes(8 * self.link.num_ranks))
         values[self.link.rank] = value
         memory = Memory(values.buffer_info()[0], len(values), _native.Format.f64)
-        self._finish(self._submit(memory, _AGREEMENT_LAYOUT, None, exact=True, average=False))
+        self._finish(self._submit(memory, _AGREEMENT_LAYOUT, None, True, False, deadline_ms))
         return list(values)
 
     def adopt(self, bound: Bound) -> None:
         self.bound = bound
         self.link.publish(from_operation=self._next_operation, stage_ms=bound.stage_ms)
-        logger.info("[rank %d] an all-reduce ends within %s", self.link.rank, bound.reason)
+        if self.link.num_ranks > 1:
+            logger.info("[rank %d] an all-reduce ends within %s", self.link.rank, bound.reason)
 
 
 _ERRORS: dict[_native.Status, tuple[type[OperationError], str, str]] = {

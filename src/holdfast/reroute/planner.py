@@ -82,7 +82,7 @@ def plan(job: Job, effort: Effort | None = None, notice: Notice | None = None) -
         steps = (healthy, healthy, bare_decoupled, bare_staggered)
     else:
         search = Search(job, effort, notice)
-        naive = search.list(Rule(split=False))
+        naive = search.listed(Rule(split=False))
         best, searches["rerouted_best"] = search.run("rerouted_best", [naive], split=False, staggered=False)
         decoupled, searches["decoupled"] = search.run(
             "decoupled", [best.orders], split=True, staggered=False, executed=False

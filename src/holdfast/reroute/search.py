@@ -124,7 +124,7 @@ class Search:
         timing = self.clock.tightest(orders, floor)[0] if tighten else self._times(orders)
         return Schedule(self.work, orders, timing, synchronous=not staggered)
 
-    def list(self, rule: Rule) -> Orders:
+    def listed(self, rule: Rule) -> Orders:
         """The list schedule of a rule."""
         return self._list(rule).orders
 

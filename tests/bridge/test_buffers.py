@@ -1,0 +1,160 @@
+"""BatchNorm's statistics: averaged by Holdfast, alike on all ranks, and never a reason to wait."""
+
+from __future__ import annotations
+
+import copy
+import time
+from typing import Any
+
+import pytest
+import torch
+from rank_processes import Member
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import holdfast
+from holdfast.bridge.buffers import BufferAverager
+from holdfast.reduce.transpose import TransposeAllReduce
+
+AMPLE = {"deadline_ms": 20_000.0}
+
+
+def inputs_of(rank: int, step: int) -> torch.Tensor:
+    return torch.randn(16, 6, generator=torch.Generator().manual_seed(31 * step + rank)) + rank
+
+
+class Reassigning(nn.Module):
+    """Puts a new tensor in its buffer's place in every forward, as running averages often do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 2)
+        self.register_buffer("mean", torch.zeros(6))
+        self.register_buffer("unused", torch.empty(0))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.mean = 0.5 * self.mean + 0.5 * inputs.detach().mean(0)
+        return self.layer(inputs - self.mean)
+
+
+def make(kind: str) -> nn.Module:
+    torch.manual_seed(5)
+    if kind == "reassigning":
+        return Reassigning()
+    if kind == "mixed":
+        return nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 6), nn.BatchNorm1d(6).double(), nn.Linear(6, 2).double())
+    return nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 2))
+
+
+class Doubling(nn.Module):
+    def __init__(self, inner: nn.Sequential) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        first, second, third, fourth = self.inner
+        return fourth(third(second(first(inputs)).double()))
+
+
+def buffers_after_steps(member: Member, kind: str, steps: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Floating-point buffers after some steps, and what an oracle that saw every rank's inputs says they are."""
+    module = make(kind)
+    if kind == "mixed":
+        assert isinstance(module, nn.Sequential)
+        module = Doubling(module)
+    oracles = [copy.deepcopy(module) for _ in range(member.num_ranks)]
+    model = DistributedDataParallel(module)
+    handle = holdfast.attach(model, **AMPLE)
+    for step in range(steps):
+        model(inputs_of(member.rank, step)).sum().backward()
+        for rank, oracle in enumerate(oracles):
+            oracle(inputs_of(rank, step))
+        by_rank = [[b for b in oracle.buffers() if b.is_floating_point()] for oracle in oracles]
+        means = [torch.stack(values).mean(0) for values in zip(*by_rank, strict=True)]
+        for oracle in oracles:
+            for buffer, mean in zip((b for b in oracle.buffers() if b.is_floating_point()), means, strict=True):
+                buffer.copy_(mean)
+    handle._before_forward()
+    buffers = [buffer.clone() for buffer in model.buffers() if buffer.is_floating_point()]
+    assert handle.summary().delivered_ratio == 1.0
+    handle.detach()
+    return buffers, means
+
+
+@pytest.mark.parametrize("kind", ["batchnorm", "mixed", "reassigning"])
+def test_buffers_are_the_mean_over_ranks_after_every_step(run_ranks, kind: str) -> None:
+    results = run_ranks(buffers_after_steps, 3, kind, 4, group=True)
+    for buffers, expected in results:
+        assert len(buffers) == len(expected)
+        for buffer, first, reference in zip(buffers, results[0][0], expected, strict=True):
+            assert torch.equal(buffer, first)  # bit for bit
+            torch.testing.assert_close(buffer, reference, rtol=1e-5, atol=1e-6)
+
+
+def left_alone(member: Member) -> tuple[list[float], bool, int]:
+    model = DistributedDataParallel(make("batchnorm"), broadcast_buffers=False)
+    handle = holdfast.attach(model, **AMPLE)
+    model(inputs_of(member.rank, 0)).sum().backward()
+    handle._before_forward()
+    mean = model.module[1].running_mean.tolist()
+    operations = handle.summary().operations
+    handle.detach()
+    return mean, model.broadcast_buffers, operations
+
+
+def test_buffers_are_left_alone_where_ddp_would_leave_them(run_ranks) -> None:
+    (first, first_setting, operations), (second, second_setting, _) = run_ranks(left_alone, 2, group=True)
+    assert first != second
+    assert not first_setting
+    assert not second_setting
+    assert operations == 1
+
+
+def setting_restored(_member: Member) -> list[bool]:
+    model = DistributedDataParallel(make("batchnorm"))
+    settings = [model.broadcast_buffers]
+    handle = holdfast.attach(model, **AMPLE)
+    settings.append(model.broadcast_buffers)
+    handle.detach()
+    return [*settings, model.broadcast_buffers]
+
+
+def test_ddp_broadcasts_again_after_detach(run_ranks) -> None:
+    assert run_ranks(setting_restored, 2, group=True) == [[True, False, True]] * 2
+
+
+def one_is_absent(member: Member) -> tuple[list[float], list[float], float]:
+    """What does not arrive keeps this rank's value. The oracle is the buffer before."""
+    reducer = TransposeAllReduce(member.join(deadline_ms=150.0))
+    buffer = torch.arange(1000, dtype=torch.float32) + 1000 * member.rank
+    averager = BufferAverager(reducer, lambda: [buffer, torch.tensor([3])])
+    member.barrier()
+    before = buffer.clone()
+    started = time.monotonic()
+    if member.rank != 1:
+        averager.start()
+        (outcome,) = averager.finish()
+        for begin, end in outcome.missing:
+            assert torch.equal(buffer[begin:end], before[begin:end])
+        assert averager.finish() == []
+    elapsed_s = time.monotonic() - started
+    member.barrier()
+    return before.tolist(), buffer.tolist(), elapsed_s
+
+
+def test_what_does_not_arrive_keeps_the_own_value(run_ranks) -> None:
+    (before, after, elapsed_s), _ = run_ranks(one_is_absent, 2)
+    assert elapsed_s < 2.0
+    # Half of it is this rank's shard, to which nobody contributed; the other half came back from the absent rank's
+    # I/O thread with this rank's own contribution. Nothing was zeroed.
+    assert after == pytest.approx(before)
+
+
+def test_a_model_without_floating_buffers_starts_nothing() -> None:
+    class Refusing:
+        def start(self, *_args: Any, **_options: Any) -> None:
+            raise AssertionError
+
+    averager = BufferAverager(Refusing(), lambda: [torch.tensor([1]), torch.empty(0)])  # type: ignore[arg-type]
+    averager.start()
+    assert averager.finish() == []
