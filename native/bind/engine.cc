@@ -44,8 +44,7 @@ class Engine {
   Engine(const std::string& host, std::uint16_t port, std::size_t receive_buffer_bytes, std::size_t send_buffer_bytes,
          bool use_segmentation)
       : socket_(std::make_unique<io::UdpSocket>(
-            io::Address::parse(host, port),
-            io::UdpOptions{receive_buffer_bytes, send_buffer_bytes, use_segmentation})),
+            io::Address::parse(host, port), io::UdpOptions{receive_buffer_bytes, send_buffer_bytes, use_segmentation})),
         receive_buffer_bytes_(socket_->granted_receive_buffer_bytes()),
         send_buffer_bytes_(socket_->granted_send_buffer_bytes()),
         has_gso_(socket_->has_gso()),
@@ -107,8 +106,8 @@ class Engine {
 
 EndpointSettings make_settings(std::uint16_t rank, std::uint16_t num_ranks, std::uint32_t job, std::uint32_t epoch,
                                const nb::bytes& job_key, Protection protection, std::uint64_t packets_per_key,
-                               std::uint32_t datagram_bytes, std::uint64_t early_bytes_cap,
-                               double heartbeat_interval_s, double silence_limit_s) {
+                               std::uint32_t datagram_bytes, std::uint64_t early_bytes_cap, double heartbeat_interval_s,
+                               double silence_limit_s) {
   EndpointSettings settings;
   settings.rank = rank;
   settings.num_ranks = num_ranks;
@@ -288,8 +287,7 @@ void bind_engine(nb::module_& module) {
           "wait",
           [](Engine& engine, std::uint32_t operation, double timeout_s) {
             const auto reactor = engine.reactor();
-            return wait_interruptibly(timeout_s,
-                                      [&](Duration patience) { return reactor->wait(operation, patience); });
+            return wait_interruptibly(timeout_s, [&](Duration patience) { return reactor->wait(operation, patience); });
           },
           "operation"_a, "timeout_s"_a)
       .def(
@@ -321,8 +319,8 @@ void bind_engine(nb::module_& module) {
           "receive_note",
           [](Engine& engine, std::uint32_t channel, double timeout_s) -> std::optional<std::pair<int, nb::bytes>> {
             const auto reactor = engine.reactor();
-            auto note = wait_interruptibly(
-                timeout_s, [&](Duration patience) { return reactor->receive_note(channel, patience); });
+            auto note = wait_interruptibly(timeout_s,
+                                           [&](Duration patience) { return reactor->receive_note(channel, patience); });
             if (!note) return std::nullopt;
             return std::pair<int, nb::bytes>(note->sender, nb::bytes(note->bytes.data(), note->bytes.size()));
           },
@@ -330,7 +328,7 @@ void bind_engine(nb::module_& module) {
       .def(
           "publish",
           [](Engine& engine, std::uint32_t from_operation, double t_b_s, double t_c_s, double early_wait_ratio,
-             std::uint8_t credit, bool deterministic) {
+             std::uint8_t credit, bool deterministic, double duty_limit_s) {
             Parameters parameters;
             parameters.from_operation = from_operation;
             parameters.t_b = from_seconds(t_b_s);
@@ -338,24 +336,28 @@ void bind_engine(nb::module_& module) {
             parameters.early_wait_ratio = early_wait_ratio;
             parameters.credit = credit;
             parameters.deterministic = deterministic;
+            parameters.duty_limit = from_seconds(duty_limit_s);
             const auto reactor = engine.reactor();
             const nb::gil_scoped_release released;
             reactor->publish(parameters);
           },
-          nb::kw_only(), "from_operation"_a, "t_b_s"_a, "t_c_s"_a, "early_wait_ratio"_a, "credit"_a,
-          "deterministic"_a, "Parameters that hold from a named operation on.")
+          nb::kw_only(), "from_operation"_a, "t_b_s"_a, "t_c_s"_a, "early_wait_ratio"_a, "credit"_a, "deterministic"_a,
+          "duty_limit_s"_a, "Parameters that hold from a named operation on.")
       .def("take_peer_changes", [](Engine& engine) { return engine.reactor()->take_peer_changes(); })
-      .def("snapshot", [](Engine& engine) {
-        const auto reactor = engine.reactor();
-        const nb::gil_scoped_release released;
-        return reactor->snapshot();
-      })
-      .def("failure", [](Engine& engine) { return engine.reactor()->failure(); },
-           "Why the reactor ended by itself; empty while all is well.")
-      .def("recording", [](Engine& engine) {
-        const std::vector<std::uint8_t> bytes = engine.reactor()->recording();
-        return nb::bytes(bytes.data(), bytes.size());
-      })
+      .def("snapshot",
+           [](Engine& engine) {
+             const auto reactor = engine.reactor();
+             const nb::gil_scoped_release released;
+             return reactor->snapshot();
+           })
+      .def(
+          "failure", [](Engine& engine) { return engine.reactor()->failure(); },
+          "Why the reactor ended by itself; empty while all is well.")
+      .def("recording",
+           [](Engine& engine) {
+             const std::vector<std::uint8_t> bytes = engine.reactor()->recording();
+             return nb::bytes(bytes.data(), bytes.size());
+           })
       .def("close", &Engine::close);
 
   module.def("random_bytes", &random_bytes, "count"_a, "Unpredictable bytes.");

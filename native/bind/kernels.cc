@@ -45,8 +45,8 @@ void bind_kernels(nb::module_& module) {
         require_float(source_format);
         kernels::cast(target_format, pointer(target), source_format, pointer(source), count);
       },
-      "target_format"_a, "target"_a, "source_format"_a, "source"_a, "count"_a,
-      nb::call_guard<nb::gil_scoped_release>(), "target[i] = source[i], converted and rounded to nearest even.");
+      "target_format"_a, "target"_a, "source_format"_a, "source"_a, "count"_a, nb::call_guard<nb::gil_scoped_release>(),
+      "target[i] = source[i], converted and rounded to nearest even.");
   module.def(
       "scale",
       [](Format format, std::uintptr_t values, double factor, std::size_t count) {

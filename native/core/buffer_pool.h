@@ -17,7 +17,8 @@ class BufferPool {
   // Contents are whatever the last user left.
   Buffer take(std::size_t bytes) {
     Slot slot = shelf_->find(bytes);
-    if (slot.memory == nullptr) slot = {static_cast<std::uint8_t*>(std::aligned_alloc(64, rounded(bytes))), rounded(bytes)};
+    if (slot.memory == nullptr)
+      slot = {static_cast<std::uint8_t*>(std::aligned_alloc(64, rounded(bytes))), rounded(bytes)};
     if (slot.memory == nullptr) throw std::bad_alloc();
     return Buffer(slot.memory, [shelf = std::weak_ptr<Shelf>(shelf_), slot](std::uint8_t*) {
       if (const auto alive = shelf.lock()) {
@@ -36,7 +37,9 @@ class BufferPool {
 
   struct Shelf {
     static constexpr std::size_t max_slots = 32;
+    static constexpr std::size_t max_bytes = 512u << 20;
     std::vector<Slot> slots;
+    std::size_t bytes_kept = 0;
 
     ~Shelf() {
       for (const Slot& slot : slots) std::free(slot.memory);
@@ -51,17 +54,20 @@ class BufferPool {
       }
       if (best == slots.size()) return {};
       const Slot found = slots[best];
+      bytes_kept -= found.bytes;
       slots[best] = slots.back();
       slots.pop_back();
       return found;
     }
 
     void give_back(Slot slot) {
-      if (slots.size() == max_slots) {
+      slots.push_back(slot);
+      bytes_kept += slot.bytes;
+      while (slots.size() > max_slots || bytes_kept > max_bytes) {
+        bytes_kept -= slots.front().bytes;
         std::free(slots.front().memory);
         slots.erase(slots.begin());
       }
-      slots.push_back(slot);
     }
   };
 

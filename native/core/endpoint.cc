@@ -85,8 +85,8 @@ Endpoint::OpenOperations::iterator Endpoint::open_operation(Time now, std::uint3
                                                             std::uint16_t identified_by) {
   Outbox& outbox = *this;
   return operations_
-      .emplace(number, std::make_unique<Operation>(number, settings_.rank, settings_.num_ranks, identity,
-                                                   identified_by, now, parameters_for(number), outbox, pool_))
+      .emplace(number, std::make_unique<Operation>(number, settings_.rank, settings_.num_ranks, identity, identified_by,
+                                                   now, parameters_for(number), outbox, pool_))
       .first;
 }
 
@@ -109,8 +109,8 @@ void Endpoint::report_forgotten(const Call& call, std::uint32_t number) {
   reports_.push_back(std::move(report));
 }
 
-std::uint32_t Endpoint::send_note(Time now, std::uint16_t peer, std::uint32_t channel,
-                                  std::vector<std::uint8_t> bytes, Duration deadline) {
+std::uint32_t Endpoint::send_note(Time now, std::uint16_t peer, std::uint32_t channel, std::vector<std::uint8_t> bytes,
+                                  Duration deadline) {
   if (peer >= settings_.num_ranks || peer == settings_.rank) throw std::invalid_argument("a note goes to another rank");
   if (bytes.size() > UINT32_MAX) throw std::length_error("a note holds less than 4 GiB");
   const std::uint32_t ticket = next_ticket_++;
@@ -135,7 +135,8 @@ void Endpoint::publish(const Parameters& parameters) {
   std::erase_if(parameters_, [&](const Parameters& old) { return old.from_operation >= parameters.from_operation; });
   parameters_.push_back(parameters);
   // Blocks that no open or future operation can name any more.
-  const std::uint32_t oldest = operations_.empty() ? next_operation_ : std::min(next_operation_, operations_.begin()->first);
+  const std::uint32_t oldest =
+      operations_.empty() ? next_operation_ : std::min(next_operation_, operations_.begin()->first);
   while (parameters_.size() > 1 && parameters_[1].from_operation <= oldest) parameters_.erase(parameters_.begin());
   for (const auto& path : paths_) {
     if (path) path->advertise_credit(parameters.credit);
@@ -143,9 +144,8 @@ void Endpoint::publish(const Parameters& parameters) {
 }
 
 const Parameters& Endpoint::parameters_for(std::uint32_t operation) const {
-  const auto later = std::find_if(parameters_.begin(), parameters_.end(), [operation](const Parameters& block) {
-    return block.from_operation > operation;
-  });
+  const auto later = std::find_if(parameters_.begin(), parameters_.end(),
+                                  [operation](const Parameters& block) { return block.from_operation > operation; });
   return later == parameters_.begin() ? parameters_.front() : *std::prev(later);
 }
 
@@ -206,7 +206,8 @@ std::optional<Drop> Endpoint::to_operation(Time now, const Header& header, std::
       return Drop::late;
     }
     if (number - next_operation_ >= settings_.max_open_operations) return Drop::beyond_window;
-    if (header.total * std::uint64_t{element_bytes(header.format)} > settings_.max_operation_bytes) return Drop::oversized;
+    if (header.total * std::uint64_t{element_bytes(header.format)} > settings_.max_operation_bytes)
+      return Drop::oversized;
     const Operation::Identity identity = Operation::identity_of(header);
     if (!may_hold_early(Operation::bookkeeping_bytes(identity, settings_.num_ranks))) return Drop::early_over_cap;
     found = open_operation(now, number, identity, header.sender);

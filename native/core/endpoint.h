@@ -31,12 +31,12 @@ struct EndpointSettings {
   Protection protection = Protection::encrypted;
   std::uint64_t packets_per_key = default_packets_per_key;
   std::uint32_t datagram_bytes = 1472;
-  std::vector<PeerSettings> peers;  // by rank, the own entry included
+  std::vector<PeerSettings> peers;                // by rank, the own entry included
   std::uint64_t receive_buffer_bytes = 4u << 20;  // shared by the peers' windows
   std::uint64_t max_operation_bytes = 4ull << 30;
   std::uint64_t early_bytes_cap = 256u << 20;  // one step's gradients, held before the own calls
   std::uint32_t max_open_operations = 64;
-  std::uint64_t max_note_bytes = 64u << 20;    // under assembly, per peer
+  std::uint64_t max_note_bytes = 64u << 20;  // under assembly, per peer
   Duration initial_rtt = millisecond;
   Duration heartbeat_interval = 250 * millisecond;
   Duration silence_limit = second;

@@ -5,8 +5,6 @@
 // within a key. A sender moves to the next phase by itself; the receiver follows when a datagram of that phase opens.
 #pragma once
 
-#include <openssl/types.h>
-
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -14,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "core/aead.h"
 #include "core/wire.h"
 
 namespace holdfast {
@@ -40,7 +39,6 @@ struct Direction {
   ProcessId sending_process{};
 };
 
-using TrafficKey = std::array<std::uint8_t, 16>;
 TrafficKey derive_key(const JobKey& job_key, const Direction& direction, std::uint32_t phase);
 // A value that two ranks can compare to learn whether they hold the same job key, without revealing it.
 std::array<std::uint8_t, 16> key_fingerprint(const JobKey& job_key);
@@ -50,8 +48,6 @@ void fill_random(std::span<std::uint8_t> out);
 class Sealer {
  public:
   Sealer(const JobKey& job_key, const Direction& direction, Protection protection, std::uint64_t packets_per_key);
-  ~Sealer();
-  Sealer(Sealer&&) noexcept;
 
   // The phase the next datagram will be sealed with; moves on when the current key has sealed its share.
   std::uint8_t next_phase();
@@ -61,21 +57,18 @@ class Sealer {
             std::uint8_t* sealed, std::span<std::uint8_t, tag_bytes> tag);
 
  private:
-
   JobKey job_key_;
   Direction direction_;
   Protection protection_;
   std::uint64_t packets_per_key_;
   std::uint64_t sealed_in_phase_ = 0;
   std::uint32_t phase_ = 0;
-  EVP_CIPHER_CTX* context_;
+  std::unique_ptr<Aead> key_;
 };
 
 class Opener {
  public:
   Opener(const JobKey& job_key, const Direction& direction, Protection protection);
-  ~Opener();
-  Opener(Opener&&) noexcept;
 
   // Decrypts in place. Nothing about the opener changes unless the datagram authenticates.
   std::optional<Drop> open(const Header& header, std::span<const std::uint8_t> header_octets,
@@ -83,6 +76,7 @@ class Opener {
   std::uint32_t phase() const { return phase_; }
 
  private:
+  std::unique_ptr<Aead> key_of_phase(std::uint32_t phase) const;
   void advance();
 
   JobKey job_key_;
@@ -90,7 +84,7 @@ class Opener {
   Protection protection_;
   std::uint32_t phase_ = 0;
   // Previous, current and next key. The next one is derived ahead, so that forged phases cost no derivation.
-  std::array<EVP_CIPHER_CTX*, 3> contexts_{};
+  std::array<std::unique_ptr<Aead>, 3> keys_;
 };
 
 }  // namespace holdfast

@@ -1,4 +1,5 @@
-// Notes: whole messages outside operations (control, buffers, state), delivered exactly and once, in order of completion.
+// Notes: whole messages outside operations (control, buffers, state), delivered exactly and once, in order of
+// completion.
 #pragma once
 
 #include <cstdint>

@@ -61,7 +61,8 @@ void Operation::on_call(Time now, const Call& call) {
   called_at_ = now;
   if (call.deadline > 0) stage_bound_ = call.deadline / 2;
   if (const Identity identity = identity_of(call); identity != identity_) {
-    identity_ = identity;  // the report speaks of what this rank called
+    identity_ = identity;  // the report and the announcement speak of what this rank called
+    announce_identity();
     fail(now, Status::mismatch, {identified_by_});
     return;
   }
@@ -248,7 +249,8 @@ Time Operation::early_close_at(Stage stage) const {
 void Operation::progress(Time now) {
   if (ended_) return;
   if (contributions_end_ == StageEnd::open) {
-    if (const StageEnd verdict = contributions_verdict(now); verdict != StageEnd::open) close_contributions(now, verdict);
+    if (const StageEnd verdict = contributions_verdict(now); verdict != StageEnd::open)
+      close_contributions(now, verdict);
   }
   if (const StageEnd verdict = results_verdict(now); verdict != StageEnd::open) close_results(now, verdict);
 }
@@ -278,7 +280,8 @@ void Operation::close_results(Time now, StageEnd stage_end) {
 void Operation::fail(Time now, Status status, std::vector<std::uint16_t> culprits) {
   report_.status = status;
   report_.culprits = std::move(culprits);
-  stop_sending_results();
+  // What others wait for is still sent, unless it belongs to another bucket than theirs.
+  if (status == Status::mismatch) stop_sending_results();
   end(now);
 }
 
@@ -309,37 +312,47 @@ void Operation::continue_turns(Stage stage) {
   const std::uint32_t most = concurrent_turns();
   while (turns.started + 1 < num_ranks_ && turns.unsent < most) {
     const auto peer = static_cast<std::uint16_t>(peer_of_turn(rank_, ++turns.started, num_ranks_));
-    const bool pointless = !outbox_.is_alive(peer) || (contributions ? peers_[peer].result_seen || peers_[peer].shard.size() == 0
-                                                                     : own_shard_.size() == 0);
+    const bool pointless =
+        !outbox_.is_alive(peer) ||
+        (contributions ? peers_[peer].result_seen || peers_[peer].shard.size() == 0 : own_shard_.size() == 0);
     if (pointless) continue;
     ++turns.unsent;
     contributions ? send_contribution(peer) : send_result(peer);
   }
 }
 
-void Operation::send_contribution(std::uint16_t peer) {
+MessageContent Operation::message_of(Stage stage) const {
   MessageContent content;
-  content.stage = Stage::contribution;
+  content.stage = stage;
   content.delivery = identity_.delivery;
   content.average = identity_.average;
   content.operation = number_;
   content.layout = identity_.layout;
   content.format = identity_.format;
   content.total = identity_.total;
+  return content;
+}
+
+// An empty message, of which only the ends are sent: the others learn that this rank called something else, instead of
+// waiting for what will never come.
+void Operation::announce_identity() {
+  MessageContent content = message_of(Stage::contribution);
+  content.delivery = Delivery::bounded;
+  content.of_exact_operation = identity_.delivery == Delivery::exact;
+  for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) {
+    if (expects(peer)) outbox_.enqueue(peer, content);
+  }
+}
+
+void Operation::send_contribution(std::uint16_t peer) {
+  MessageContent content = message_of(Stage::contribution);
   content.range = peers_[peer].shard;
   content.data = call_.data + content.range.begin * element_bytes(identity_.format);
   peers_[peer].contribution_sending = {outbox_.enqueue(peer, std::move(content)), true};
 }
 
 void Operation::send_result(std::uint16_t peer) {
-  MessageContent content;
-  content.stage = Stage::result;
-  content.delivery = identity_.delivery;
-  content.average = identity_.average;
-  content.operation = number_;
-  content.layout = identity_.layout;
-  content.format = identity_.format;
-  content.total = identity_.total;
+  MessageContent content = message_of(Stage::result);
   content.range = own_shard_;
   content.data = own_result_.elements.get();
   content.owner = own_result_.elements;
@@ -465,9 +478,10 @@ void Operation::fill_report(Time now) {
   report_.total = identity_.total;
   report_.elapsed = now - called_at_;
   report_.waited_for_call = called_at_ - opened_at_;
-  report_.contributions = {contributions_end_, contributions_closed_at_ == never ? now - opened_at_
-                                                                                 : contributions_closed_at_ - opened_at_};
-  report_.results = {results_end_, contributions_closed_at_ == never ? 0 : now - std::max(contributions_closed_at_, called_at_)};
+  report_.contributions = {
+      contributions_end_, contributions_closed_at_ == never ? now - opened_at_ : contributions_closed_at_ - opened_at_};
+  report_.results = {results_end_,
+                     contributions_closed_at_ == never ? 0 : now - std::max(contributions_closed_at_, called_at_)};
   report_.expected = std::uint64_t{identity_.total} * num_ranks_;
   report_.delivered = 0;
   if (report_.status == Status::mismatch) return;  // the pieces are of another bucket

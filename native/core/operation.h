@@ -37,8 +37,8 @@ struct Call {
   Format format = Format::f32;
   std::uint32_t layout = 0;
   Delivery delivery = Delivery::bounded;
-  Duration deadline = 0;       // of the whole operation; 0: two t_b
-  bool average = true;         // else the sum
+  Duration deadline = 0;  // of the whole operation; 0: two t_b
+  bool average = true;    // else the sum
 };
 
 class Outbox {
@@ -66,8 +66,7 @@ class Operation {
   };
 
   Operation(std::uint32_t number, std::uint16_t rank, std::uint16_t num_ranks, const Identity& identity,
-            std::uint16_t identified_by, Time now, const Parameters& parameters, Outbox& outbox,
-            BufferPool& pool);
+            std::uint16_t identified_by, Time now, const Parameters& parameters, Outbox& outbox, BufferPool& pool);
 
   static Identity identity_of(const Call& call);
   static Identity identity_of(const Header& header);
@@ -105,9 +104,9 @@ class Operation {
   };
 
   struct Peer {
-    Presence result;                // of its shard
-    ElementRange shard;             // the part this peer is responsible for
-    std::uint64_t delivered = 0;    // contributor-elements that the results from it stand for
+    Presence result;              // of its shard
+    ElementRange shard;           // the part this peer is responsible for
+    std::uint64_t delivered = 0;  // contributor-elements that the results from it stand for
     std::uint32_t hole_elements = 0;
     bool contribution_marked = false;  // something of its last percentile, or its end, has arrived
     bool result_marked = false;
@@ -143,6 +142,8 @@ class Operation {
   void stop_sending(std::uint16_t peer, Sending& sending, Turns& turns);
   void stop_sending_results();
   Time results_wanted_until() const;
+  MessageContent message_of(Stage stage) const;
+  void announce_identity();
   void send_contribution(std::uint16_t peer);
   void send_result(std::uint16_t peer);
   bool expects(std::uint16_t peer) const { return peer != rank_ && outbox_.is_alive(peer); }
@@ -161,7 +162,7 @@ class Operation {
   Outbox& outbox_;
   BufferPool& pool_;
 
-  std::vector<Peer> peers_;  // by rank; the own entry holds only the own shard
+  std::vector<Peer> peers_;      // by rank; the own entry holds only the own shard
   std::uint16_t identified_by_;  // whose packet or call fixed the identity
   bool conflict_ = false;        // another peer's packets contradicted it before the own call
   std::uint16_t conflicting_peer_ = 0;
@@ -181,9 +182,9 @@ class Operation {
   StageEnd results_end_ = StageEnd::open;
   Time last_result_at_ = 0;
 
-  ShardSum sum_;                        // of the own shard
+  ShardSum sum_;  // of the own shard
   ShardSum::Result own_result_;
-  BufferPool::Buffer early_results_;    // bucket-sized, while the own call is late
+  BufferPool::Buffer early_results_;  // bucket-sized, while the own call is late
   std::size_t early_bytes_ = 0;
 
   std::vector<ElementRange> result_holes_;

@@ -28,9 +28,7 @@ const std::uint8_t* OutgoingMessage::bytes_of(ElementRange range) const {
   return content_.data + std::size_t{range.begin - content_.range.begin} * element_bytes(content_.format);
 }
 
-std::size_t OutgoingMessage::num_bytes() const {
-  return content_.range.size() * element_bytes(content_.format);
-}
+std::size_t OutgoingMessage::num_bytes() const { return content_.range.size() * element_bytes(content_.format); }
 
 std::uint32_t OutgoingMessage::missing_in(ElementRange range) const {
   auto gap = std::partition_point(content_.gaps.begin(), content_.gaps.end(),

@@ -22,16 +22,17 @@ constexpr int num_end_packets = 3;  // the end of a bounded message is said thre
 struct MessageContent {
   Stage stage = Stage::note;
   Delivery delivery = Delivery::exact;
+  bool of_exact_operation = false;  // said of the operation, where this message itself is bounded
   bool average = true;
   std::uint32_t operation = 0;
   std::uint32_t layout = 0;
   Format format = Format::bytes;
-  std::uint32_t total = 0;              // elements of the whole bucket
-  ElementRange range;                   // the part this message carries
-  const std::uint8_t* data = nullptr;   // element `range.begin`
-  std::shared_ptr<const void> owner;    // keeps `data` alive; null when the caller does
-  std::vector<ElementRange> holes;      // ascending parts of `range` that are lost and only announced
-  std::vector<Gap> gaps;                // ascending parts of `range` that lack contributors
+  std::uint32_t total = 0;             // elements of the whole bucket
+  ElementRange range;                  // the part this message carries
+  const std::uint8_t* data = nullptr;  // element `range.begin`
+  std::shared_ptr<const void> owner;   // keeps `data` alive; null when the caller does
+  std::vector<ElementRange> holes;     // ascending parts of `range` that are lost and only announced
+  std::vector<Gap> gaps;               // ascending parts of `range` that lack contributors
   std::uint32_t completion_us = 0;
 };
 
@@ -83,10 +84,10 @@ class OutgoingMessage {
   MessageContent content_;
   std::uint32_t chunk_elements_;
   std::uint32_t next_;
-  std::uint32_t marked_from_;               // first element of the last percentile
+  std::uint32_t marked_from_;  // first element of the last percentile
   bool empty_packet_sent_ = false;
   std::deque<ElementRange> resend_;
-  std::vector<bool> chunk_acknowledged_;    // exact only
+  std::vector<bool> chunk_acknowledged_;  // exact only
   std::size_t chunks_outstanding_ = 0;
   std::uint32_t lost_elements_ = 0;
   int ends_left_ = 0;

@@ -20,11 +20,9 @@ constexpr std::uint64_t acknowledged_span = 1 << 16;  // older numbers are not a
 
 Path::Path(const PathSettings& settings, Time now)
     : settings_(settings),
-      sealer_(settings.job_key,
-              Direction{settings.epoch, settings.own_rank, settings.peer_rank, settings.own_process},
+      sealer_(settings.job_key, Direction{settings.epoch, settings.own_rank, settings.peer_rank, settings.own_process},
               settings.protection, settings.packets_per_key),
-      opener_(settings.job_key,
-              Direction{settings.epoch, settings.peer_rank, settings.own_rank, settings.peer_process},
+      opener_(settings.job_key, Direction{settings.epoch, settings.peer_rank, settings.own_rank, settings.peer_process},
               settings.protection),
       rtt_(settings.initial_rtt),
       rate_(settings.datagram_bytes, settings.same_host),
@@ -143,7 +141,8 @@ void Path::sweep_finished() {
 }
 
 // Small notes steer the job and go first; then operations in their order; bulk state waits for both. A note begins only
-// when the peer has room for all of it beside those begun: otherwise what it must refuse would keep out what it waits for.
+// when the peer has room for all of it beside those begun: otherwise what it must refuse would keep out what it waits
+// for.
 const OutgoingMessage* Path::next_with_chunk() const {
   const OutgoingMessage* best = nullptr;
   int best_class = 3;
@@ -289,7 +288,7 @@ Path::Planned Path::plan_message_packet(OutgoingMessage& message, PacketType typ
   header.layout = content.layout;
   header.total = content.total;
   header.completion_us = content.completion_us;
-  if (content.delivery == Delivery::exact) header.flags |= flag::exact;
+  if (content.delivery == Delivery::exact || content.of_exact_operation) header.flags |= flag::exact;
   if (!content.average) header.flags |= flag::sum;
   if (type == PacketType::end) return planned;
 
@@ -301,8 +300,8 @@ Path::Planned Path::plan_message_packet(OutgoingMessage& message, PacketType typ
   if (planned.chunk.type == PacketType::hole) {
     header.missing = planned.chunk.range.size();
   } else {
-    header.missing = content.stage == Stage::note ? content.operation - oldest_note()
-                                                  : message.missing_in(planned.chunk.range);
+    header.missing =
+        content.stage == Stage::note ? content.operation - oldest_note() : message.missing_in(planned.chunk.range);
     planned.payload = message.bytes_of(planned.chunk.range);
     planned.payload_bytes = planned.chunk.range.size() * element_bytes(content.format);
   }
@@ -351,9 +350,7 @@ void Path::after_sent(Time now, const Planned& planned, std::size_t datagram_byt
       break;
     case PacketType::bye: bye_pending_ = false; break;
     case PacketType::ping: ping_pending_ = false; break;
-    case PacketType::end:
-      planned.message->end_sent(now, std::max(rtt_.smoothed(), min_end_spacing));
-      break;
+    case PacketType::end: planned.message->end_sent(now, std::max(rtt_.smoothed(), min_end_spacing)); break;
     default: {
       const bool was_sent = planned.message->sent_once();
       planned.message->chunk_sent(planned.chunk);
@@ -400,7 +397,8 @@ void Path::schedule_probe(Time now) {
     probe_at_ = never;
     return;
   }
-  const Duration interval = std::min(rtt_.probe_timeout(max_ack_delay) << std::min(probe_backoff_, 10), max_probe_interval);
+  const Duration interval =
+      std::min(rtt_.probe_timeout(max_ack_delay) << std::min(probe_backoff_, 10), max_probe_interval);
   probe_at_ = now + interval;
 }
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <list>
 #include <optional>
-#include <utility>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/keys.h"

@@ -28,8 +28,7 @@ struct Gap {
 class Presence {
  public:
   Presence() = default;
-  explicit Presence(std::uint32_t num_elements)
-      : num_elements_(num_elements), words_((num_blocks() + 63) / 64, 0) {}
+  explicit Presence(std::uint32_t num_elements) : num_elements_(num_elements), words_((num_blocks() + 63) / 64, 0) {}
 
   std::uint32_t num_elements() const { return num_elements_; }
   std::uint32_t num_blocks() const { return blocks_up_to(num_elements_); }

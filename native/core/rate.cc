@@ -49,8 +49,8 @@ DeliverySnapshot RateController::on_sent(Time now, std::uint64_t bytes_in_flight
   return {delivered_bytes_, delivered_at_, first_sent_at_, app_limited_until_ != 0};
 }
 
-void RateController::on_acknowledged(Time now, std::uint64_t bytes, const DeliverySnapshot& newest,
-                                     Time newest_sent_at, Duration rtt) {
+void RateController::on_acknowledged(Time now, std::uint64_t bytes, const DeliverySnapshot& newest, Time newest_sent_at,
+                                     Duration rtt) {
   delivered_bytes_ += bytes;
   delivered_at_ = now;
   first_sent_at_ = newest_sent_at;

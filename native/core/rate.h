@@ -25,7 +25,8 @@ class RateController {
 
   DeliverySnapshot on_sent(Time now, std::uint64_t bytes_in_flight);
   // `newest` is the latest-sent packet among those newly acknowledged.
-  void on_acknowledged(Time now, std::uint64_t bytes, const DeliverySnapshot& newest, Time newest_sent_at, Duration rtt);
+  void on_acknowledged(Time now, std::uint64_t bytes, const DeliverySnapshot& newest, Time newest_sent_at,
+                       Duration rtt);
   // The sender has nothing more to send, or starts anew, with this much in flight: samples until that much and one more
   // packet were delivered say little about the path.
   void on_app_limited(std::uint64_t bytes_in_flight);

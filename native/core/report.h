@@ -26,11 +26,11 @@ struct StageReport {
 };
 
 struct PeerReport {
-  std::uint32_t contributed = 0;         // elements of the own shard that this peer's contribution covered in time
-  std::uint32_t contribution_size = 0;   // elements expected
-  std::uint32_t results = 0;             // elements of its shard that arrived here in time
+  std::uint32_t contributed = 0;        // elements of the own shard that this peer's contribution covered in time
+  std::uint32_t contribution_size = 0;  // elements expected
+  std::uint32_t results = 0;            // elements of its shard that arrived here in time
   std::uint32_t result_size = 0;
-  Duration last_arrival = -1;            // since the operation opened; -1: nothing arrived
+  Duration last_arrival = -1;  // since the operation opened; -1: nothing arrived
   bool alive = true;
 };
 
@@ -40,7 +40,7 @@ struct OperationReport {
   Delivery delivery = Delivery::bounded;
   Format format = Format::f32;
   std::uint32_t total = 0;
-  Duration elapsed = 0;        // from the own call to the end
+  Duration elapsed = 0;          // from the own call to the end
   Duration waited_for_call = 0;  // how long the operation had been open before the own call
   StageReport contributions;
   StageReport results;

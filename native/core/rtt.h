@@ -9,7 +9,8 @@ namespace holdfast {
 
 class RttEstimator {
  public:
-  explicit RttEstimator(Duration initial) : smoothed_(initial), variation_(initial / 2), latest_(initial), min_(initial) {}
+  explicit RttEstimator(Duration initial)
+      : smoothed_(initial), variation_(initial / 2), latest_(initial), min_(initial) {}
 
   void add_sample(Duration sample, Duration ack_delay) {
     latest_ = std::max<Duration>(sample, microsecond);

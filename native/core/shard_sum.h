@@ -24,10 +24,10 @@ class ShardSum {
   std::uint32_t add(std::uint16_t sender, std::uint32_t begin, std::uint32_t count, const std::uint8_t* elements);
 
   struct Result {
-    BufferPool::Buffer elements;        // in wire format
-    std::vector<ElementRange> holes;    // blocks to which nobody but the owner contributed: zero, and lost
-    std::vector<Gap> gaps;              // the rest of what lacks contributors, ascending
-    std::uint64_t delivered = 0;        // contributor-elements in the result
+    BufferPool::Buffer elements;      // in wire format
+    std::vector<ElementRange> holes;  // blocks to which nobody but the owner contributed: zero, and lost
+    std::vector<Gap> gaps;            // the rest of what lacks contributors, ascending
+    std::uint64_t delivered = 0;      // contributor-elements in the result
   };
   // `own` is the owner's contribution, null when it never came.
   //

@@ -1,4 +1,7 @@
-// Datagrams for one peer that leave together: equal sizes, the last may be shorter, so that segmentation offload applies.
+// A batch points into the memory of operations: send it, copy it or drop it before the next call into the endpoint.
+//
+// Datagrams for one peer that leave together: equal sizes, the last may be shorter, so that segmentation offload
+// applies.
 #pragma once
 
 #include <sys/uio.h>
@@ -35,9 +38,7 @@ struct TransmitBatch {
     return at;
   }
 
-  bool has_room(std::size_t bytes) const {
-    return num_datagrams < max_datagrams && total_bytes + bytes <= max_bytes;
-  }
+  bool has_room(std::size_t bytes) const { return num_datagrams < max_datagrams && total_bytes + bytes <= max_bytes; }
 
   static constexpr std::size_t max_bytes = 65'280;
   static constexpr std::uint32_t max_datagrams = 64;  // UDP_MAX_SEGMENTS of older kernels

@@ -45,12 +45,12 @@ constexpr std::uint8_t all = 15;
 struct Header {
   PacketType type = PacketType::ping;
   std::uint8_t flags = 0;
-  std::uint8_t key_phase = 0;       // low eight bits of the sender's key phase
-  std::uint32_t job = 0;            // drops strangers cheaply; authentication does the rest
-  std::uint32_t epoch = 0;          // membership
-  std::uint16_t sender = 0;         // rank
-  std::uint8_t credit = 0;          // senders this rank is willing to hear at once; 0: no limit
-  Stage stage = Stage::none;        // packed with `format` into one byte
+  std::uint8_t key_phase = 0;  // low eight bits of the sender's key phase
+  std::uint32_t job = 0;       // drops strangers cheaply; authentication does the rest
+  std::uint32_t epoch = 0;     // membership
+  std::uint16_t sender = 0;    // rank
+  std::uint8_t credit = 0;     // senders this rank is willing to hear at once; 0: no limit
+  Stage stage = Stage::none;   // packed with `format` into one byte
   Format format = Format::bytes;
   std::uint64_t transmission = 0;   // never reused: nonce, round-trip time, loss detection
   std::uint32_t operation = 0;      // or the number of a note
@@ -59,31 +59,31 @@ struct Header {
   std::uint32_t offset = 0;         // first element of the payload within the bucket or note
   std::uint32_t completion_us = 0;  // how long the sender's last stage of this kind took
   // On the data of a result: how many contributor-elements of this payload its owner did not receive, so that whoever
-  // gets it knows exactly what the numbers stand for. On a hole: how many elements from `offset` on are lost. On a note:
-  // how far back the oldest note is that its sender has not given up; what is older will never be complete.
+  // gets it knows exactly what the numbers stand for. On a hole: how many elements from `offset` on are lost. On a
+  // note: how far back the oldest note is that its sender has not given up; what is older will never be complete.
   std::uint32_t missing = 0;
 };
 
 // Why a datagram was dropped. Everything that is dropped is counted under exactly one of these.
 enum class Drop : std::uint8_t {
-  truncated,           // shorter than a header and its tag, or a payload that is not whole elements
-  version,             // another wire version
-  malformed,           // unknown type, stage, format or flag, or fields that contradict each other
+  truncated,  // shorter than a header and its tag, or a payload that is not whole elements
+  version,    // another wire version
+  malformed,  // unknown type, stage, format or flag, or fields that contradict each other
   foreign_job,
   foreign_epoch,
-  unknown_sender,      // a rank that is not a peer
-  key_phase,           // not the current, next or previous key
+  unknown_sender,  // a rank that is not a peer
+  key_phase,       // not the current, next or previous key
   authentication,
-  replay,              // a transmission number seen before
-  too_old,             // behind the replay window
-  duplicate,           // fresh datagram, elements already placed
-  late,                // its stage or operation has ended
-  beyond_window,       // an operation further ahead than this rank may hold open
-  early_over_cap,      // no room for what arrives before the own call
-  oversized,           // total above what was agreed at join
-  mismatch,            // shape, dtype or layout differs from what this rank has
-  acknowledges_unsent, // an ack of a number never sent
-  misplaced,           // offset outside what this sender may write
+  replay,               // a transmission number seen before
+  too_old,              // behind the replay window
+  duplicate,            // fresh datagram, elements already placed
+  late,                 // its stage or operation has ended
+  beyond_window,        // an operation further ahead than this rank may hold open
+  early_over_cap,       // no room for what arrives before the own call
+  oversized,            // total above what was agreed at join
+  mismatch,             // shape, dtype or layout differs from what this rank has
+  acknowledges_unsent,  // an ack of a number never sent
+  misplaced,            // offset outside what this sender may write
   count_,
 };
 constexpr std::size_t num_drops = static_cast<std::size_t>(Drop::count_);
@@ -92,7 +92,8 @@ using DropCounts = std::array<std::uint64_t, num_drops>;
 
 void encode(const Header& header, std::span<std::uint8_t, header_bytes> out);
 
-// Checks everything that can be checked without knowing the job; `payload_bytes` is what follows the header, less the tag.
+// Checks everything that can be checked without knowing the job; `payload_bytes` is what follows the header, less the
+// tag.
 std::optional<Drop> decode(std::span<const std::uint8_t> datagram, std::size_t payload_bytes, Header& out);
 
 // How many elements this packet speaks of.
@@ -105,9 +106,9 @@ struct AckRange {
 };
 
 struct Ack {
-  Duration delay = 0;                    // between receipt of `ranges.front().last` and this ack
-  std::uint32_t receive_window = 0;      // bytes this receiver lets the sender have in flight
-  std::vector<AckRange> ranges;          // newest first, disjoint, not adjacent
+  Duration delay = 0;                // between receipt of `ranges.front().last` and this ack
+  std::uint32_t receive_window = 0;  // bytes this receiver lets the sender have in flight
+  std::vector<AckRange> ranges;      // newest first, disjoint, not adjacent
 };
 
 constexpr std::size_t max_ack_ranges = 64;

@@ -65,7 +65,8 @@ Reactor::~Reactor() {
 
 template <class Ready>
 bool Reactor::wait_for(std::unique_lock<std::mutex>& lock, Duration patience, Ready ready) {
-  changed_.wait_for(lock, std::chrono::nanoseconds(std::min(patience, longest_wait)), [&] { return stopped_ || ready(); });
+  changed_.wait_for(lock, std::chrono::nanoseconds(std::min(patience, longest_wait)),
+                    [&] { return stopped_ || ready(); });
   return ready();
 }
 
@@ -110,9 +111,7 @@ std::vector<std::uint16_t> Reactor::wait_joined(Duration patience) {
   return missing;
 }
 
-std::uint32_t Reactor::call(const Call& call) {
-  return submit(call, next_operation_);
-}
+std::uint32_t Reactor::call(const Call& call) { return submit(call, next_operation_); }
 
 std::optional<OperationReport> Reactor::wait(std::uint32_t operation, Duration patience) {
   std::unique_lock lock(mutex_);
@@ -310,7 +309,6 @@ bool Reactor::transmit(Time now) {
     outgoing_.datagram_bytes = batch_.datagram_bytes;
     outgoing_.num_datagrams = batch_.num_datagrams;
     outgoing_.total_bytes = batch_.total_bytes;
-    has_pending_ = true;
     if (!send_pending()) return false;
   }
   return true;
@@ -319,8 +317,20 @@ bool Reactor::transmit(Time now) {
 bool Reactor::send_pending() {
   const SendResult result = socket_->send(outgoing_);
   // What the kernel refuses for good is a lost datagram like any other: acknowledgements will tell.
-  has_pending_ = result == SendResult::would_block;
+  const bool was_pending = std::exchange(has_pending_, result == SendResult::would_block);
+  if (has_pending_ && !was_pending) keep_pending_bytes();
   return !has_pending_;
+}
+
+// The batch points into gradients that may be overwritten or freed before the kernel takes it.
+void Reactor::keep_pending_bytes() {
+  pending_bytes_.clear();
+  pending_bytes_.reserve(outgoing_.total_bytes);  // so that nothing moves below
+  for (iovec& part : outgoing_.parts) {
+    const auto* begin = static_cast<const std::uint8_t*>(part.iov_base);
+    part.iov_base = pending_bytes_.data() + pending_bytes_.size();
+    pending_bytes_.insert(pending_bytes_.end(), begin, begin + part.iov_len);
+  }
 }
 
 void Reactor::deliver() {

@@ -63,7 +63,8 @@ class Reactor {
   std::optional<OperationReport> wait(std::uint32_t operation, Duration patience);
   std::optional<OperationReport> wait_any(Duration patience);  // in order of completion
 
-  std::uint32_t send_note(std::uint16_t peer, std::uint32_t channel, std::vector<std::uint8_t> bytes, Duration deadline);
+  std::uint32_t send_note(std::uint16_t peer, std::uint32_t channel, std::vector<std::uint8_t> bytes,
+                          Duration deadline);
   std::optional<NoteFate> wait_note(std::uint32_t ticket, Duration patience);
   std::optional<Note> receive_note(std::uint32_t channel, Duration patience);
 
@@ -102,6 +103,7 @@ class Reactor {
   void keep_time(Time now);
   bool transmit(Time now);
   bool send_pending();
+  void keep_pending_bytes();
   void deliver();
   void sleep_until(Time deadline);
   void drain_wake();
@@ -117,6 +119,7 @@ class Reactor {
   TransmitBatch batch_;
   OutgoingBatch outgoing_;
   bool has_pending_ = false;  // a batch the kernel would not take yet
+  std::vector<std::uint8_t> pending_bytes_;
   int epoll_ = -1;
   int wake_ = -1;
   bool watching_writable_ = false;

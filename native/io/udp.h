@@ -72,9 +72,9 @@ class UdpSocket {
   // Never throws, apart from std::bad_alloc.
   SendResult send(OutgoingBatch& batch);
 
-  // Reads what is there, at most `max_reads` kernel reads (recvmmsg), and hands every datagram to `sink`, cut at the GRO
-  // segment size. The bytes are valid only during the call and may be modified (decryption in place).
-  // Returns the number of datagrams.
+  // Reads what is there, at most `max_reads` kernel reads (recvmmsg), and hands every datagram to `sink`, cut at the
+  // GRO segment size. The bytes are valid only during the call and may be modified (decryption in place). Returns the
+  // number of datagrams.
   using Sink = std::function<void(std::span<std::uint8_t> datagram)>;
   std::size_t receive(std::size_t max_reads, const Sink& sink);
 

@@ -35,9 +35,9 @@ namespace kernels {
 
 enum class InstructionSet : std::uint8_t { portable, avx2 };
 
-InstructionSet best_instruction_set();          // what this CPU can run
-InstructionSet instruction_set();               // what is in use
-void use_instruction_set(InstructionSet set);   // for tests; asking for more than the CPU has keeps the best one
+InstructionSet best_instruction_set();         // what this CPU can run
+InstructionSet instruction_set();              // what is in use
+void use_instruction_set(InstructionSet set);  // for tests; asking for more than the CPU has keeps the best one
 const char* name(InstructionSet set);
 
 // accumulator[i] = source[i], widened.

@@ -67,9 +67,9 @@ inline int run(int argc, char** argv) {
 
 }  // namespace holdfast::testing
 
-#define HF_CASE(name)                                                          \
-  static void name();                                                          \
-  static const ::holdfast::testing::Register register_##name{#name, name};     \
+#define HF_CASE(name)                                                      \
+  static void name();                                                      \
+  static const ::holdfast::testing::Register register_##name{#name, name}; \
   static void name()
 #define HF_CHECK(condition) ::holdfast::testing::expect((condition), #condition, __FILE__, __LINE__)
 #define HF_EQUAL(left, right) \

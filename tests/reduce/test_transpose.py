@@ -36,9 +36,8 @@ def gradient_of(rank: int, count: int, dtype: torch.dtype, seed: int) -> torch.T
 def assert_is_the_sum(result: torch.Tensor, num_ranks: int, seed: int, *, average: bool) -> None:
     """Compares with a float64 sum, allowing a rounding per addition of the accumulator and one of the result."""
     accumulator = torch.float64 if result.dtype == torch.float64 else torch.float32
+    gradients = [gradient_of(rank, result.numel(), result.dtype, seed) for rank in range(num_ranks)]
     for begin in range(0, result.numel(), 1 << 22):
-        if begin == 0:
-            gradients = [gradient_of(rank, result.numel(), result.dtype, seed) for rank in range(num_ranks)]
         part = slice(begin, begin + (1 << 22))
         parts = [gradient[part].double() for gradient in gradients]
         reference = sum(parts, torch.zeros_like(parts[0]))
@@ -81,7 +80,8 @@ def reduce_all(
         assert (outcome.num_elements, outcome.num_bytes) == (count, count * tensor.element_size())
         assert outcome.exact == exact
         assert [peer.rank for peer in outcome.peers] == [r for r in range(member.num_ranks) if r != member.rank]
-        assert_is_the_sum(tensor, member.num_ranks, seed, average=average)
+        if member.rank == 0:  # the others' results are compared with this one, bit for bit
+            assert_is_the_sum(tensor, member.num_ranks, seed, average=average)
         digests.append(digest_of(tensor))
     member.barrier()
     return digests
@@ -91,7 +91,7 @@ def assert_replicas_equal(digests_by_rank: list[list[str]]) -> None:
     assert all(digests == digests_by_rank[0] for digests in digests_by_rank)
 
 
-# 1 element; fewer than ranks; primes; around a datagram and a block; a bucket.
+# 1 element; fewer than ranks; primes; around a datagram and a block; a small bucket.
 ODD_SIZES = [1, 2, 3, 5, 7, 8, 13, 127, 1009, 4071, 65_537]
 
 
@@ -465,7 +465,7 @@ def test_an_exact_operation_beside_a_killed_rank_raises_peer_dead(start_ranks) -
 
 
 def call_differently(member: Member, what: str) -> tuple[str, tuple[int, ...], float]:
-    reducer = TransposeAllReduce(member.join(deadline_ms=1_000.0))
+    reducer = TransposeAllReduce(member.join(deadline_ms=1_000.0, exact_deadline_ms=1_000.0))
     odd_one = member.rank == 1
     count = 1_000 + (odd_one and what == "shape")
     dtype = torch.float64 if odd_one and what == "dtype" else torch.float32
@@ -477,18 +477,28 @@ def call_differently(member: Member, what: str) -> tuple[str, tuple[int, ...], f
         ending, peers = "incomplete", outcome.late_peers
     except BucketMismatch as error:
         ending, peers = "mismatch" if error.what_to_try else "no advice", error.peers
+    except DeadlineExceeded as error:
+        ending, peers = "deadline", error.peers
     elapsed_s = time.monotonic() - started
     member.barrier()
     return ending, peers, elapsed_s
 
 
-@pytest.mark.parametrize("what", ["shape", "dtype", "layout", "average", "delivery"])
+DIFFERENCES = ["shape", "dtype", "layout", "average", "delivery"]
+
+
+@pytest.mark.parametrize("what", DIFFERENCES)
 def test_calls_that_differ_are_a_bucket_mismatch(run_ranks, what: str) -> None:
     results = run_ranks(call_differently, 2, what)
     assert "mismatch" in [ending for ending, _, _ in results]
     for rank, (_, peers, elapsed_s) in enumerate(results):
         assert peers == (1 - rank,)
         assert elapsed_s <= 1.0 + SLACK_MS / 1e3
+
+
+@pytest.mark.xfail(reason="the rank that notices sends nothing more, so the other ends by its deadline (native/core)")
+def test_calls_that_differ_are_a_bucket_mismatch_on_both_sides(run_ranks) -> None:
+    assert [ending for ending, _, _ in run_ranks(call_differently, 2, "shape")] == ["mismatch", "mismatch"]
 
 
 def test_the_odd_one_of_three_is_named(run_ranks) -> None:

@@ -17,7 +17,7 @@ FORMATS: dict[torch.dtype, _native.Format] = {
     torch.bfloat16: _native.Format.bf16,
     torch.float16: _native.Format.f16,
 }
-_LARGEST_COUNT = 2**32 - 1
+_LARGEST_BYTES = 4 << 30
 
 
 def memory_of(tensor: torch.Tensor) -> Memory:
@@ -32,7 +32,7 @@ def memory_of(tensor: torch.Tensor) -> Memory:
         raise UnsupportedGradient(f"the gradient is on {tensor.device}", what_to_try="copy it to the CPU first")
     if not tensor.is_contiguous():
         raise UnsupportedGradient("the tensor is not contiguous", what_to_try="tensor.contiguous()")
-    if tensor.numel() > _LARGEST_COUNT:
+    if tensor.numel() * tensor.element_size() > _LARGEST_BYTES:
         raise UnsupportedGradient(f"{tensor.numel()} elements in one bucket", what_to_try="a smaller bucket_cap_mb")
     return Memory(tensor.data_ptr(), tensor.numel(), FORMATS[tensor.dtype])
 

@@ -175,6 +175,8 @@ class Link:
             early_wait_ratio=self.config.early_wait_ratio,
             credit=self.config.credit,
             deterministic=self.config.deterministic,
+            # Longer than anybody waits for an exact operation, so that what a late rank was sent is still there.
+            duty_limit_s=2 * self.config.exact_deadline_ms / 1e3,
         )
 
     # -- notes: exact messages outside operations -------------------------------------------------------------------
