@@ -104,7 +104,14 @@ class Config:
 
 
 def _check(config: Config) -> None:
-    positive = ("deadline_ms", "deadline_factor", "exact_deadline_ms", "join_timeout_s", "heartbeat_ms", "silence_limit_ms")
+    positive = (
+        "deadline_ms",
+        "deadline_factor",
+        "exact_deadline_ms",
+        "join_timeout_s",
+        "heartbeat_ms",
+        "silence_limit_ms",
+    )
     for name in positive:
         value = getattr(config, name)
         if value is not None and not 0 < value < math.inf:  # false for NaN too
@@ -202,7 +209,11 @@ def _convert(value: Any, hint: Any, what: str) -> Any:
         return value
     try:
         if target is bool:
-            return value if isinstance(value, bool) else {"true": True, "1": True, "false": False, "0": False}[value.lower()]
+            return (
+                value
+                if isinstance(value, bool)
+                else {"true": True, "1": True, "false": False, "0": False}[value.lower()]
+            )
         if isinstance(value, bool) or (target is int and isinstance(value, float) and not value.is_integer()):
             raise ValueError
         return target(value)

@@ -70,7 +70,9 @@ class Outcome:
         )
         for peer in self.peers:
             if not peer.complete:
-                when = "nothing came" if peer.last_arrival_ms is None else f"last heard at {peer.last_arrival_ms:.1f} ms"
+                when = (
+                    "nothing came" if peer.last_arrival_ms is None else f"last heard at {peer.last_arrival_ms:.1f} ms"
+                )
                 state = "" if peer.alive else ", dead"
                 text += (
                     f"; rank {peer.rank}{state}: {peer.contributed_ratio:.1%} of its contribution, "

@@ -19,7 +19,8 @@ ROW_KEYS = {
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("8K", 8192), ("1M", 1 << 20), ("25M", 25 << 20), ("0.5m", 1 << 19), ("64", 64), ("1MiB", 1 << 20)]
+    ("text", "size"),
+    [("8K", 8192), ("1M", 1 << 20), ("25M", 25 << 20), ("0.5m", 1 << 19), ("64", 64), ("1MiB", 1 << 20)],
 )
 def test_sizes_are_powers_of_1024(text: str, size: int) -> None:
     assert parse_size(text) == size

@@ -74,7 +74,9 @@ def _require_suitable(model: torch.nn.Module) -> DistributedDataParallel:
         )
     for name, module in model.module.named_modules():
         if getattr(module, "sparse", False) is True:
-            raise UnsupportedGradient(f"{name or type(module).__name__} has sparse gradients", what_to_try="sparse=False")
+            raise UnsupportedGradient(
+                f"{name or type(module).__name__} has sparse gradients", what_to_try="sparse=False"
+            )
     for name, parameter in model.module.named_parameters():
         if parameter.requires_grad and parameter.dtype not in FORMATS:
             raise UnsupportedGradient(

@@ -173,7 +173,11 @@ class Handle:
         lines = [
             f"rank {agreement.rank} of {agreement.num_ranks} at {own.host} port {own.port}, {config.protection}",
             "bound: "
-            + (bound.reason if bound else f"being measured; the first {config.warmup_operations} operations run exactly"),
+            + (
+                bound.reason
+                if bound
+                else f"being measured; the first {config.warmup_operations} operations run exactly"
+            ),
             f"datagrams: {agreement.datagram_bytes} bytes, "
             + ("loopback" if is_loopback(own.host) else "the smallest path MTU of the job"),
             f"receive buffer: {self._link.engine.receive_buffer_bytes >> 10} KiB of "

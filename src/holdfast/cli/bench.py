@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from holdfast.lab.allreduce_bench import Row
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+# Where no terminal sets the width: wide enough for every column.
+_WIDE = 132
 _ALWAYS = ("holdfast", "holdfast-authenticated")
 
 
@@ -33,15 +37,17 @@ def register(app: typer.Typer) -> None:
 
 def _allreduce(
     ranks: Annotated[int, typer.Option(min=1, max=64, help="Processes on this machine.")] = 4,
-    sizes: Annotated[str, typer.Option(help="Bytes of float32, comma list; K, M and G are powers of 1,024.")] = "1M,25M",
-    peers: Annotated[
-        str, typer.Option(help="Rivals beside Holdfast, comma list: gloo, holdfast-exact.")
-    ] = "gloo",
+    sizes: Annotated[
+        str, typer.Option(help="Bytes of float32, comma list; K, M and G are powers of 1,024.")
+    ] = "1M,25M",
+    peers: Annotated[str, typer.Option(help="Rivals beside Holdfast, comma list: gloo, holdfast-exact.")] = "gloo",
     iterations: Annotated[int, typer.Option(min=1, help="Counted operations per row.")] = 60,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Also run Holdfast without any protection (loopback only).")
     ] = False,
-    deadline_ms: Annotated[float | None, typer.Option(help="Bound of an operation; default: measured per size.")] = None,
+    deadline_ms: Annotated[
+        float | None, typer.Option(help="Bound of an operation; default: measured per size.")
+    ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows to this file.")] = None,
 ) -> None:
     from holdfast.config import resolve
@@ -50,16 +56,14 @@ def _allreduce(
     contestants = _contestants(peers, insecure)
     config = resolve({} if deadline_ms is None else {"deadline_ms": deadline_ms}).config
     plan = allreduce_bench.Plan(contestants, ranks, [parse_size(size) for size in sizes.split(",")], iterations, config)
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=_WIDE)
     if insecure:
         Console(stderr=True).print("[yellow]holdfast-insecure: datagrams are neither encrypted nor authenticated[/]")
     total = len(plan.sizes) * (iterations + allreduce_bench.WARMUP_ITERATIONS)
     columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}")
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(f"starting {ranks} ranks", total=total)
-        rows = allreduce_bench.run(
-            plan, lambda what, done: progress.update(task, description=what, completed=done)
-        )
+        rows = allreduce_bench.run(plan, lambda what, done: progress.update(task, description=what, completed=done))
     console.print(_table(rows))
     if json_file is not None:
         json_file.write_text(json.dumps([dataclasses.asdict(row) for row in rows], indent=2) + "\n")
@@ -74,7 +78,9 @@ def _contestants(peers: str, insecure: bool) -> list[str]:
         if rival not in contestant.NAMES:
             raise ConfigError(f"unknown peer {rival!r}", what_to_try=f"one of {', '.join(contestant.NAMES)}")
         if rival == "holdfast-insecure" and not insecure:
-            raise ConfigError("holdfast-insecure has no protection at all", what_to_try="--insecure, to say you mean it")
+            raise ConfigError(
+                "holdfast-insecure has no protection at all", what_to_try="--insecure, to say you mean it"
+            )
     chosen = [*_ALWAYS, *(["holdfast-insecure"] if insecure else []), *rivals]
     return list(dict.fromkeys(chosen))
 
@@ -89,11 +95,15 @@ def parse_size(text: str) -> int:
 
 def _table(rows: Sequence[Row]) -> Table:
     gloo_p50 = {row.bytes: row.p50_ms for row in rows if row.peer == "gloo"}
-    table = Table(title=f"all-reduce, float32, {rows[0].ranks} ranks, {rows[0].profile}; time of the slowest rank")
-    for name in ("size", "count", "peer"):
-        table.add_column(name, justify="left" if name == "peer" else "right")
-    for name in ("p50 ms", "p95 ms", "p99 ms", "max ms", "algbw GB/s", "busbw GB/s", "delivered", "#wrong", "p50/gloo"):
-        table.add_column(name, justify="right")
+    table = Table(
+        title=f"all-reduce, float32, {rows[0].ranks} ranks, {rows[0].profile}",
+        caption="times in ms, of the slowest rank; bandwidths in GB/s, as nccl-tests counts them",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    names = ["size", "count", "peer", "p50", "p95", "p99", "max", "algbw", "busbw", "delivered", "#wrong", "p50/gloo"]
+    for name in names:
+        table.add_column(name, justify="left" if name == "peer" else "right", no_wrap=True)
     for row in rows:
         algorithm_bandwidth = row.bytes / row.p50_ms / 1e6
         bus_bandwidth = algorithm_bandwidth * 2 * (row.ranks - 1) / row.ranks

@@ -28,7 +28,9 @@ def measured_bound(slowest_ms_by_rank: Sequence[float], *, factor: float, floor_
     slowest_rank = max(range(len(slowest_ms_by_rank)), key=lambda rank: slowest_ms_by_rank[rank])
     slowest_ms = slowest_ms_by_rank[slowest_rank]
     deadline_ms = max(floor_ms, factor * slowest_ms)
-    reason = f"{deadline_ms:.1f} ms: {factor:g} x the slowest warm-up operation ({slowest_ms:.1f} ms, rank {slowest_rank})"
+    reason = (
+        f"{deadline_ms:.1f} ms: {factor:g} x the slowest warm-up operation ({slowest_ms:.1f} ms, rank {slowest_rank})"
+    )
     if factor * slowest_ms < floor_ms:
         reason += f", raised to the floor of {floor_ms:g} ms"
     return Bound(deadline_ms, reason)

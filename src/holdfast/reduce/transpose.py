@@ -145,9 +145,7 @@ class TransposeAllReduce:
         for pending in list(self._warmup.values()):
             self._finished[pending.operation] = self._finish(pending)
         by_rank = self._exchange(max(self._warmup_ms))
-        self.adopt(
-            measured_bound(by_rank, factor=self.config.deadline_factor, floor_ms=self.config.deadline_floor_ms)
-        )
+        self.adopt(measured_bound(by_rank, factor=self.config.deadline_factor, floor_ms=self.config.deadline_floor_ms))
 
     def _exchange(self, value: float, deadline_ms: float | None = None) -> list[float]:
         """Every rank's value, by rank: the sum of vectors in which each rank fills its own place."""
