@@ -20,8 +20,7 @@ demo: build
 	holdfast demo
 
 test: build
-	@scripts/timed lint $(MAKE) --no-print-directory lint
-	@scripts/timed native-tests $(MAKE) --no-print-directory native-tests
+	@scripts/timed lint-and-native-tests $(MAKE) --no-print-directory --jobs 2 --output-sync lint native-tests
 	@scripts/timed python-tests $(MAKE) --no-print-directory python-tests
 	@scripts/timed --report
 
@@ -54,7 +53,7 @@ native-tests:
 	ctest --test-dir build/python --output-on-failure --timeout 120
 
 python-tests:
-	python -m pytest -m "not slow"
+	python -m pytest -m "not slow" --numprocesses 2 --dist loadgroup
 
 stubs: build
 	python -m nanobind.stubgen -q -m holdfast._native -o src/holdfast/_native.pyi

@@ -8,6 +8,14 @@ from typing import Any
 import pytest
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that start processes share one worker: side by side they would fight for the cores and measure each other."""
+    for item in items:
+        starts_ranks = {"run_ranks", "start_ranks", "rank_server"} & set(getattr(item, "fixturenames", ()))
+        if starts_ranks or item.path.name in ("test_demo.py", "test_examples.py", "test_bench.py"):
+            item.add_marker(pytest.mark.xdist_group("processes"))
+
+
 @pytest.fixture(scope="session")
 def rank_server() -> Any:
     from rank_processes import RankServer  # loads torch, which most tests do not need

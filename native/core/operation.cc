@@ -62,7 +62,6 @@ void Operation::on_call(Time now, const Call& call) {
   if (call.deadline > 0) stage_bound_ = call.deadline / 2;
   if (const Identity identity = identity_of(call); identity != identity_) {
     identity_ = identity;  // the report and the announcement speak of what this rank called
-    announce_identity();
     fail(now, Status::mismatch, {identified_by_});
     return;
   }
@@ -281,7 +280,10 @@ void Operation::fail(Time now, Status status, std::vector<std::uint16_t> culprit
   report_.status = status;
   report_.culprits = std::move(culprits);
   // What others wait for is still sent, unless it belongs to another bucket than theirs.
-  if (status == Status::mismatch) stop_sending_results();
+  if (status == Status::mismatch) {
+    stop_sending_results();
+    announce_identity();
+  }
   end(now);
 }
 
