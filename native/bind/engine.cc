@@ -4,6 +4,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
@@ -71,6 +72,7 @@ class Engine {
   // Shared, so that a thread may close the engine while another one still waits in it. Called with the GIL held, which
   // guards the pointer.
   std::shared_ptr<io::Reactor> reactor() const {
+    if (getpid() != process_) throw std::runtime_error("the engine's thread stayed behind in the process that forked");
     if (!reactor_) throw std::runtime_error(closed_ ? "the engine is closed" : "the engine was not started");
     return reactor_;
   }
@@ -78,8 +80,13 @@ class Engine {
   void close() {
     closed_ = true;
     socket_.reset();
-    const std::shared_ptr<io::Reactor> reactor = std::exchange(reactor_, nullptr);
+    std::shared_ptr<io::Reactor> reactor = std::exchange(reactor_, nullptr);
     if (!reactor) return;
+    if (getpid() != process_) {
+      // A forked child has no such thread to join; the parent closes what is the parent's.
+      new std::shared_ptr<io::Reactor>(std::move(reactor));
+      return;
+    }
     const nb::gil_scoped_release released;
     reactor->stop();
   }
@@ -102,6 +109,7 @@ class Engine {
   std::string host_;
   std::uint16_t port_;
   bool closed_ = false;
+  pid_t process_ = getpid();
 };
 
 EndpointSettings make_settings(std::uint16_t rank, std::uint16_t num_ranks, std::uint32_t job, std::uint32_t epoch,
@@ -291,13 +299,6 @@ void bind_engine(nb::module_& module) {
           },
           "operation"_a, "timeout_s"_a)
       .def(
-          "wait_any",
-          [](Engine& engine, double timeout_s) {
-            const auto reactor = engine.reactor();
-            return wait_interruptibly(timeout_s, [&](Duration patience) { return reactor->wait_any(patience); });
-          },
-          "timeout_s"_a, "The next report in order of completion.")
-      .def(
           "send_note",
           [](Engine& engine, std::uint16_t peer, std::uint32_t channel, const nb::bytes& bytes, double deadline_s) {
             const auto* begin = reinterpret_cast<const std::uint8_t*>(bytes.c_str());
@@ -355,7 +356,11 @@ void bind_engine(nb::module_& module) {
           "Why the reactor ended by itself; empty while all is well.")
       .def("recording",
            [](Engine& engine) {
-             const std::vector<std::uint8_t> bytes = engine.reactor()->recording();
+             const auto reactor = engine.reactor();
+             const std::vector<std::uint8_t> bytes = [&] {
+               const nb::gil_scoped_release released;
+               return reactor->recording();
+             }();
              return nb::bytes(bytes.data(), bytes.size());
            })
       .def("close", &Engine::close);

@@ -14,6 +14,8 @@ namespace {
 
 std::atomic<bool> openssl_preferred{false};
 
+static_assert(header_bytes % 16 == 0, "the vector path hashes the header in whole blocks");
+
 // The transmission number never repeats under a key, so it is the nonce.
 gcm_vaes::Nonce nonce_of(std::uint64_t transmission) {
   gcm_vaes::Nonce nonce{};

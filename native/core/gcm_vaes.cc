@@ -1,5 +1,7 @@
 #include "core/gcm_vaes.h"
 
+#if defined(__x86_64__)
+
 #include <immintrin.h>
 
 #include <cstring>
@@ -275,3 +277,22 @@ HF_VAES Tag open(const Key& key, const Nonce& nonce, std::span<const std::uint8_
 }
 
 }  // namespace holdfast::gcm_vaes
+
+#else
+
+#include <cstdlib>
+
+namespace holdfast::gcm_vaes {
+
+bool is_supported() { return false; }
+
+// Never reached: keys are made for OpenSSL when the instructions are not there.
+Key expand(std::span<const std::uint8_t, 16>) { std::abort(); }
+Tag seal(const Key&, const Nonce&, std::span<const std::uint8_t>, std::span<const std::uint8_t>, std::uint8_t*) {
+  std::abort();
+}
+Tag open(const Key&, const Nonce&, std::span<const std::uint8_t>, std::span<std::uint8_t>, bool) { std::abort(); }
+
+}  // namespace holdfast::gcm_vaes
+
+#endif

@@ -86,8 +86,7 @@ void RateController::add_aggregation_sample(Time now, std::uint64_t bytes) {
       bandwidth_bytes_per_second() * static_cast<double>(now - aggregation_started_at_) / static_cast<double>(second);
   if (static_cast<double>(aggregated_bytes_) <= expected) {
     aggregation_started_at_ = now;
-    aggregated_bytes_ = 0;
-    aggregated_bytes_ += bytes;
+    aggregated_bytes_ = bytes;
     return;
   }
   aggregated_bytes_ += bytes;

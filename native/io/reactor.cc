@@ -20,7 +20,7 @@ namespace {
 // One kernel read, then sending: a long read would let the peers' windows run dry, a long send our own buffer overflow.
 constexpr std::size_t reads_per_turn = 1;
 constexpr int batches_per_turn = 8;
-// A kernel out of memory for this socket may call it writable at once; do not ask more often than this.
+// When the kernel has no room for a batch it is asked again this often: it may call a socket writable and mean it not.
 constexpr Duration retry_interval = 100 * microsecond;
 constexpr int goodbyes = 3;
 // Who leaves first hands over what it still owes, but nobody waits long for a peer that does not take it.
@@ -127,16 +127,12 @@ std::optional<OperationReport> Reactor::wait(std::uint32_t operation, Duration p
   return report;
 }
 
-std::optional<OperationReport> Reactor::wait_any(Duration patience) {
-  std::unique_lock lock(mutex_);
-  if (!wait_for(lock, patience, [&] { return !reports_.empty(); })) return std::nullopt;
-  OperationReport report = std::move(reports_.front());
-  reports_.pop_front();
-  return report;
-}
-
 std::uint32_t Reactor::send_note(std::uint16_t peer, std::uint32_t channel, std::vector<std::uint8_t> bytes,
                                  Duration deadline) {
+  // Checked here, on the caller's thread: a mistake must not end the I/O thread.
+  const EndpointSettings& settings = endpoint_.settings();
+  if (peer >= settings.num_ranks || peer == settings.rank) throw std::invalid_argument("a note goes to another rank");
+  if (bytes.size() > settings.max_note_bytes) throw std::invalid_argument("a note is at most max_note_bytes long");
   return submit(SendNote{peer, channel, std::move(bytes), deadline}, next_ticket_);
 }
 
@@ -205,9 +201,10 @@ void Reactor::stop() {
 
 void Reactor::run() {
   // Signals belong to the interpreter's main thread.
-  sigset_t all;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, nullptr);
+  sigset_t signals;
+  sigfillset(&signals);
+  for (const int own_fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) sigdelset(&signals, own_fault);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   pthread_setname_np(pthread_self(), "holdfast-io");
   prctl(PR_SET_TIMERSLACK, 1UL);
   std::string failure;
@@ -352,12 +349,6 @@ void Reactor::deliver() {
 }
 
 void Reactor::sleep_until(Time deadline) {
-  if (has_pending_ != watching_writable_) {
-    watching_writable_ = has_pending_;
-    const std::uint32_t events = watching_writable_ ? EPOLLIN | EPOLLOUT : EPOLLIN;
-    epoll_event event{.events = events, .data = {.fd = socket_->fd()}};
-    epoll_ctl(epoll_, EPOLL_CTL_MOD, socket_->fd(), &event);
-  }
   asleep_ = true;
   {
     // A command that came before `asleep_` was set has not woken us.
@@ -369,13 +360,27 @@ void Reactor::sleep_until(Time deadline) {
   }
   ++wakeups_;
   const Duration patience = std::clamp<Duration>(deadline - monotonic_now(), 0, second);
-  const timespec timeout = to_timespec(has_pending_ ? std::max(patience, retry_interval) : patience);
   epoll_event events[2];
-  const int count = epoll_pwait2(epoll_, events, 2, &timeout, nullptr);
+  const int count = wait_for_events(events, has_pending_ ? std::min(patience, retry_interval) : patience);
   asleep_ = false;
   for (int i = 0; i < count; ++i) {
     if (events[i].data.fd == wake_) drain_wake();
   }
+}
+
+// With nanoseconds where the kernel can, else rounded up to milliseconds.
+int Reactor::wait_for_events(std::span<epoll_event> events, Duration patience) {
+  const int most = static_cast<int>(events.size());
+  if (has_precise_wait_) {
+    const timespec timeout = to_timespec(patience);
+    const int count = epoll_pwait2(epoll_, events.data(), most, &timeout, nullptr);
+    if (count >= 0 || errno == EINTR) return count;
+    has_precise_wait_ = false;  // an old kernel, or a sandbox that does not know the call
+  }
+  const int count =
+      epoll_wait(epoll_, events.data(), most, static_cast<int>((patience + millisecond - 1) / millisecond));
+  if (count < 0 && errno != EINTR) throw std::system_error(errno, std::generic_category(), "cannot wait for events");
+  return count;
 }
 
 void Reactor::drain_wake() {

@@ -4,6 +4,8 @@
 // waits longer than it is told to.
 #pragma once
 
+#include <sys/epoll.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -61,7 +63,6 @@ class Reactor {
 
   std::uint32_t call(const Call& call);
   std::optional<OperationReport> wait(std::uint32_t operation, Duration patience);
-  std::optional<OperationReport> wait_any(Duration patience);  // in order of completion
 
   std::uint32_t send_note(std::uint16_t peer, std::uint32_t channel, std::vector<std::uint8_t> bytes,
                           Duration deadline);
@@ -71,7 +72,7 @@ class Reactor {
   void publish(const Parameters& parameters);
   std::vector<PeerChange> take_peer_changes();
   Snapshot snapshot();
-  // Empty once no thread, no socket and none of the callers' memory is in use.
+  // Afterwards no thread, no socket and none of the callers' memory is in use.
   void stop();
   // Why the thread ended by itself; empty while all is well.
   std::string failure() const;
@@ -106,6 +107,7 @@ class Reactor {
   void keep_pending_bytes();
   void deliver();
   void sleep_until(Time deadline);
+  int wait_for_events(std::span<epoll_event> events, Duration patience);
   void drain_wake();
   template <class Ready>
   bool wait_for(std::unique_lock<std::mutex>& lock, Duration patience, Ready ready);
@@ -122,7 +124,7 @@ class Reactor {
   std::vector<std::uint8_t> pending_bytes_;
   int epoll_ = -1;
   int wake_ = -1;
-  bool watching_writable_ = false;
+  bool has_precise_wait_ = true;
   std::uint64_t wakeups_ = 0;
 
   mutable std::mutex mutex_;

@@ -286,9 +286,6 @@ class Engine:
 
     def wait(self, operation: int, timeout_s: float) -> OperationReport | None: ...
 
-    def wait_any(self, timeout_s: float) -> OperationReport | None:
-        """The next report in order of completion."""
-
     def send_note(self, peer: int, channel: int, bytes: bytes, deadline_s: float) -> int: ...
 
     def wait_note(self, ticket: int, timeout_s: float) -> NoteFate | None: ...

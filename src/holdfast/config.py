@@ -87,7 +87,8 @@ class Config:
     """Socket send buffer asked for, in bytes. Default 8 MiB."""
 
     early_bytes_cap: int = 0
-    """Most bytes held of operations this rank has not called yet. Default 0: one step's gradients, at least 64 MiB."""
+    """Most bytes held of operations this rank has not called yet. Default 0: room for one step, at least
+    64 MiB."""
 
     join_timeout_s: float = 60.0
     """How long to wait for all ranks at attach, in seconds. Default 60; then an error names the missing ranks."""
@@ -174,6 +175,12 @@ def resolve(arguments: Mapping[str, Any] | None = None, environment: Mapping[str
         variable = f"HOLDFAST_{name.upper()}"
         if variable in environment:
             take(name, environment[variable], f"environment {variable}")
+    for variable in environment:
+        name = variable.removeprefix("HOLDFAST_").lower()
+        if variable.startswith("HOLDFAST_") and variable != "HOLDFAST_CONFIG" and name not in hints:
+            raise ConfigError(
+                f"environment {variable}: unknown setting {name!r}", what_to_try="`holdfast config` lists all of them"
+            )
     path = _config_file(environment)
     if path is not None:
         for name, value in _read(path).items():

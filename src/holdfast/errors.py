@@ -69,7 +69,7 @@ class HoldfastError(Exception):
         if facts:
             text += f" [{'; '.join(facts)}]"
         if self.what_to_try:
-            text += f" Try: {self.what_to_try}"
+            text += f"{'' if text.endswith(('.', ']')) else '.'} Try: {self.what_to_try}"
         return text
 
 

@@ -158,3 +158,21 @@ def test_a_model_without_floating_buffers_starts_nothing() -> None:
     averager = BufferAverager(Refusing(), lambda: [torch.tensor([1]), torch.empty(0)])  # type: ignore[arg-type]
     averager.start()
     assert averager.finish() == []
+
+
+def load_before_evaluating(member: Member) -> float:
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(inputs_of(0, 0).shape[1], 4), nn.BatchNorm1d(4)))
+    handle = holdfast.attach(model, join_timeout_s=20.0)
+    best = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    best["module.1.running_mean"].fill_(42.0)
+    model(inputs_of(member.rank, 0)).sum().backward()
+    model.load_state_dict(best)
+    model.eval()
+    model(inputs_of(member.rank, 1))
+    mean = float(model.module[1].running_mean[0])
+    handle.detach()
+    return mean
+
+
+def test_a_loaded_checkpoint_is_not_overwritten_by_the_last_steps_average(run_ranks) -> None:
+    assert run_ranks(load_before_evaluating, 2, group=True) == [42.0, 42.0]

@@ -12,7 +12,7 @@ from rank_processes import Member
 from torch import nn
 
 from holdfast.bridge.equality import Equalised, equalise, model_state
-from holdfast.errors import BucketMismatch, DeadlineExceeded, PeerDead
+from holdfast.errors import BucketMismatch, DeadlineExceeded, OperationError, PeerDead
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.bool]
 
@@ -189,3 +189,57 @@ def test_the_state_of_a_model_is_parameters_buffers_and_optimizer() -> None:
     assert len(tensors) == 4 + 3 + 4 * 3  # step, exp_avg, exp_avg_sq
     assert not any(tensor.requires_grad for tensor in tensors)
     assert tensors[0].data_ptr() == model[0].weight.data_ptr()
+
+
+def fail_then_succeed(member: Member) -> tuple[str, int]:
+    """Round 1 fails on rank 0, because rank 1 does not come; rank 0 trains on; then both take part."""
+    link = member.join()
+    tensors = [torch.zeros(6)]
+    if member.rank == 0:
+        with pytest.raises(DeadlineExceeded):
+            equalise(link, tensors, 0.3)
+        tensors[0] += 6
+    member.barrier()
+    fetched = equalise(link, tensors, 10.0).tensors_fetched
+    member.barrier()
+    return digest_of(tensors), fetched
+
+
+def test_a_round_that_failed_is_not_taken_for_the_next_one(run_ranks) -> None:
+    (reference, _), (fetched, tensors_fetched) = run_ranks(fail_then_succeed, 2)
+    assert fetched == reference
+    assert tensors_fetched == 1
+
+
+def beside_an_impostor(member: Member) -> str:
+    link = member.join()
+    tensors = [torch.full((4,), float(member.rank == 1))]
+    if member.rank == 2:
+        for channel in (0x51, 0x53, 0x54):
+            link.send_note(1, channel, b"\x00" * 64, 5.0)
+    member.barrier()
+    equalise(link, tensors, 10.0)
+    member.barrier()
+    return digest_of(tensors)
+
+
+def test_only_rank_0_is_believed(run_ranks) -> None:
+    assert len(set(run_ranks(beside_an_impostor, 3))) == 1
+
+
+def asks_for_what_is_not_there(member: Member) -> str:
+    link = member.join()
+    name = ""
+    if member.rank == 0:
+        with pytest.raises(OperationError, match="do not exist") as caught:
+            equalise(link, [torch.zeros(3)], 10.0)
+        name = str(caught.value.peers)
+    else:
+        _, announcement = link.receive_note(0x51, 10.0) or (0, b"")
+        link.send_note(0, 0x52, announcement[:8] + b"[7]", 5.0)
+    member.barrier()
+    return name
+
+
+def test_a_request_for_tensors_that_do_not_exist_is_a_named_error(run_ranks) -> None:
+    assert run_ranks(asks_for_what_is_not_there, 2)[0] == "(1,)"

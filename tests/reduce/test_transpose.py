@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import hashlib
 import signal
 import time
+import weakref
 from typing import Any
 
 import pytest
@@ -227,14 +230,14 @@ def test_keys_change_in_flight(run_ranks) -> None:
 def warm_up(member: Member, settings: dict[str, Any]) -> tuple[list[bool], list[float], str]:
     reducer = TransposeAllReduce(member.join(**settings))
     exact, bounds = [], []
-    assert reducer.is_warming_up
+    assert reducer.bound is None
     for seed in range(8):
         tensor = gradient_of(member.rank, 1000, torch.float32, seed)
         outcome = reduce_once(reducer, tensor)
         assert_is_the_sum(tensor, member.num_ranks, seed, average=True)
         exact.append(outcome.exact)
         bounds.append(outcome.deadline_ms)
-    assert not reducer.is_warming_up
+    assert reducer.bound is not None
     assert reducer.bound is not None
     member.barrier()
     return exact, bounds, reducer.bound.reason
@@ -502,3 +505,78 @@ def test_the_odd_one_of_three_is_named(run_ranks) -> None:
     assert [ending for ending, _, _ in results] == ["mismatch"] * 3
     for rank in (0, 2):
         assert results[rank][1] == (1,)
+
+
+# ---------------------------------------------------------------------------------------------------- after a failure
+
+
+def warm_up_beside_an_absence(member: Member) -> tuple[str, float]:
+    reducer = TransposeAllReduce(member.join(exact_deadline_ms=300.0, warmup_operations=1))
+    name = ""
+    if member.rank == 0:
+        try:
+            reduce_once(reducer, torch.ones(100))
+        except DeadlineExceeded as error:
+            name = type(error).__name__
+        member.say("failed")
+    else:
+        member.hear("failed")
+        with contextlib.suppress(DeadlineExceeded, BucketMismatch):
+            reduce_once(reducer, torch.ones(100))
+    member.barrier()
+    started = time.monotonic()
+    with contextlib.suppress(DeadlineExceeded):
+        reduce_once(reducer, torch.ones(100))
+    member.barrier()
+    return name, time.monotonic() - started
+
+
+def test_a_failed_warm_up_operation_does_not_hold_up_the_next(run_ranks) -> None:
+    results = run_ranks(warm_up_beside_an_absence, 2)
+    assert results[0][0] == "DeadlineExceeded"
+    assert all(elapsed_s < 3.0 for _, elapsed_s in results)
+
+
+def interrupted_wait(member: Member) -> bool:
+    reducer = TransposeAllReduce(member.join(deadline_ms=5_000.0))
+    gradient = torch.ones(1000)
+    alive = weakref.ref(gradient)
+    if member.rank == 0:
+        pending = reducer.start(memory_of(gradient))
+        reducer.abandon(pending)
+        del pending, gradient
+        gc.collect()
+        kept = alive() is not None
+        member.say("abandoned")
+    else:
+        member.hear("abandoned")
+        reduce_once(reducer, gradient)
+        kept = True
+    member.barrier()
+    other = torch.ones(10)
+    reduce_once(reducer, other)  # the report of the abandoned one is in by now, and its memory is let go
+    return kept and (member.rank != 0 or alive() is None)
+
+
+def test_the_memory_of_an_abandoned_operation_is_kept_until_it_is_over(run_ranks) -> None:
+    assert run_ranks(interrupted_wait, 2) == [True, True]
+
+
+def a_whole_step_early(member: Member) -> float:
+    step = [torch.full((1 << 20,), float(member.rank + 1)) for _ in range(20)]  # 80 MiB in 20 buckets
+    link = member.join(deadline_ms=4_000.0, step_bytes=sum(part.nbytes for part in step))
+    reducer = TransposeAllReduce(link)
+    if member.rank == 1:
+        member.hear("started")
+        time.sleep(1.0)
+    pending = [reducer.start(memory_of(part)) for part in step]
+    if member.rank == 0:
+        member.say("started")
+    outcomes = [reducer.finish(each) for each in pending]
+    over_cap = link.snapshot().drops["early_over_cap"]
+    member.barrier()
+    return over_cap + sum(not outcome.complete for outcome in outcomes)
+
+
+def test_a_rank_that_is_late_holds_a_whole_step_of_more_than_64_megabytes(run_ranks) -> None:
+    assert run_ranks(a_whole_step_early, 2) == [0, 0]

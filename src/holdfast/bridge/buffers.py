@@ -57,6 +57,7 @@ class _Group:
     @torch.no_grad()
     def __init__(self, buffers: list[torch.Tensor]) -> None:
         self.buffers = buffers
+        self.versions = [buffer._version for buffer in buffers]
         self.flat = torch.cat([buffer.reshape(-1) for buffer in buffers])
         self.layout = layout_of([(f"buffer {index}", buffer.shape) for index, buffer in enumerate(buffers)])
 
@@ -66,6 +67,8 @@ class _Group:
         for begin, end in missing:
             self.flat[begin:end] = local[begin:end]
         offset = 0
-        for buffer in self.buffers:
-            buffer.copy_(self.flat[offset : offset + buffer.numel()].view_as(buffer))
+        for buffer, version in zip(self.buffers, self.versions, strict=True):
+            # Whoever wrote to a buffer since, a loaded checkpoint above all, knows better than the last step.
+            if buffer._version == version:
+                buffer.copy_(self.flat[offset : offset + buffer.numel()].view_as(buffer))
             offset += buffer.numel()

@@ -3,7 +3,7 @@
 No postponed annotations in this file: DDP compares the hook's annotations with its own types.
 """
 
-import itertools
+import collections
 import logging
 import sys
 from typing import Any
@@ -22,9 +22,11 @@ from holdfast.reduce.transpose import Pending
 
 logger = logging.getLogger(__name__)
 
-# Attaching is a collective, so counting attachments gives the same number on every rank.
-_attachments = itertools.count()
+# Attaching is a collective, so counting attachments per group gives the same number on every rank of it.
+_attachments: collections.Counter[str] = collections.Counter()
 _STATE_ATTRIBUTE = "_holdfast_hook_state"
+# Who and where, the bound, the datagram size: what every run should show. `explain()` tells the rest.
+_ANNOUNCED_LINES = 3
 
 
 def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, **settings: Any) -> Handle:
@@ -33,11 +35,13 @@ def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = Non
     `optimizer`, when given, takes part in `handle.synchronize()`. `settings` are fields of `holdfast.Config`.
     """
     ddp = _require_suitable(model)
+    group_name = getattr(ddp.process_group, "group_name", "world")
+    attachment = _attachments[group_name]
+    _attachments[group_name] += 1  # before anything that could fail on one rank only
     resolved = resolve(settings)
     rank, num_ranks = dist.get_rank(ddp.process_group), dist.get_world_size(ddp.process_group)
     _announce_on_stderr(rank)
-    group_name = getattr(ddp.process_group, "group_name", "world")
-    prefix = f"holdfast/{group_name}/{next(_attachments)}"
+    prefix = f"holdfast/{group_name}/{attachment}"
     store = dist.PrefixStore(prefix, dist.distributed_c10d._get_default_store())
     step_bytes = sum(p.numel() * p.element_size() for p in ddp.module.parameters() if p.requires_grad)
     link = rendezvous.join(store, rank=rank, num_ranks=num_ranks, config=resolved.config, step_bytes=step_bytes)
@@ -50,7 +54,7 @@ def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = Non
     if num_ranks == 1:
         logger.info("[rank 0] world size 1: nothing will be sent")
     elif rank == 0:
-        for line in state.handle.explain().splitlines():
+        for line in state.handle.explain().splitlines()[:_ANNOUNCED_LINES]:
             logger.info("[rank 0] %s", line)
     return state.handle
 
@@ -113,11 +117,19 @@ class _HookState:
         Waiting here, on the thread that called backward, needs no thread that would fight for the GIL, and a named
         error raised here reaches the caller of `backward()` as it is.
         """
-        started, self.started = self.started, []
         handle = self.handle
-        for bucket in started:
-            if handle is not None:
-                handle.bucket_finished(bucket.pending)
+        while self.started:
+            bucket = self.started.pop(0)
+            try:
+                if handle is not None:
+                    handle.bucket_finished(bucket.pending)
+            except BaseException:
+                # This backward pass is over; what it started elsewhere is not, and still writes into its buckets.
+                if handle is not None:
+                    for unfinished in self.started:
+                        handle.reducer.abandon(unfinished.pending)
+                self.started = []
+                raise
             bucket.future.set_result(bucket.buffer)
 
 

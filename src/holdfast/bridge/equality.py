@@ -1,7 +1,8 @@
 """Making replicas equal: compare digests of everything with rank 0, fetch what differs.
 
 All messages go by exact delivery under one deadline. Rank 0 tells its digests, every other rank answers with the
-indices that differ, and rank 0 sends those tensors.
+indices that differ, and rank 0 sends those tensors. Every note carries the round it belongs to, so that what a round
+that failed left behind is never taken for an answer.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from dataclasses import dataclass
 
 import torch
 
-from holdfast.errors import BucketMismatch, DeadlineExceeded, PeerDead
+from holdfast import _native
+from holdfast.errors import BucketMismatch, DeadlineExceeded, OperationError, PeerDead
 from holdfast.link.link import Link
 
-_DIGESTS, _WANTED, _PIECE = 0x51, 0x52, 0x53  # note channels
+_DIGESTS, _WANTED, _PIECE, _SERVED = 0x51, 0x52, 0x53, 0x54  # note channels
+_ROUND_BYTES = 8
 _REFERENCE = 0
 _DIGEST_BYTES = 16
 # A note is held in memory as a whole; larger tensors travel in pieces.
@@ -63,18 +66,22 @@ def equalise(link: Link, tensors: Sequence[torch.Tensor], deadline_s: float) -> 
 def _serve(link: Link, tensors: Sequence[torch.Tensor], digests: Sequence[bytes], clock: _Clock) -> None:
     waiting = {rank for rank in range(link.num_ranks) if rank != _REFERENCE}
     gone: set[int] = set()
-    tickets = [(peer, link.send_note(peer, _DIGESTS, b"".join(digests), clock.left_s())) for peer in sorted(waiting)]
+    round_id = _native.random_bytes(_ROUND_BYTES)
+    announcement = round_id + b"".join(digests)
+    tickets = [(peer, link.send_note(peer, _DIGESTS, announcement, clock.left_s())) for peer in sorted(waiting)]
     while waiting:
         try:
-            peer, content = _receive(link, _WANTED, clock, waiting)
+            peer, content = _receive(link, _WANTED, clock, waiting, round_id)
         except PeerDead as error:  # the others are served first
             gone.update(error.peers)
             waiting -= gone
             continue
         waiting.discard(peer)
-        for index in json.loads(content):
+        for index in _wanted_indices(content, len(tensors), peer):
             for piece in _pieces(index, _to_bytes(tensors[index])):
-                tickets.append((peer, link.send_note(peer, _PIECE, piece, clock.left_s())))
+                tickets.append((peer, link.send_note(peer, _PIECE, round_id + piece, clock.left_s())))
+        # Only this tells the peer that the round it answered is still going on here.
+        tickets.append((peer, link.send_note(peer, _SERVED, round_id, clock.left_s())))
     for peer, ticket in tickets:
         if peer not in gone:
             link.finish_note(peer, ticket, clock.left_s())
@@ -83,7 +90,23 @@ def _serve(link: Link, tensors: Sequence[torch.Tensor], digests: Sequence[bytes]
 
 
 def _fetch(link: Link, tensors: Sequence[torch.Tensor], digests: Sequence[bytes], clock: _Clock) -> Equalised:
-    _, reference = _receive(link, _DIGESTS, clock, {_REFERENCE})
+    _, announcement = _receive(link, _DIGESTS, clock, {_REFERENCE})
+    while True:
+        try:
+            return _fetch_round(link, tensors, digests, clock, announcement)
+        except _NewerRound as newer:  # rank 0 gave the earlier one up
+            announcement = newer.announcement
+
+
+class _NewerRound(Exception):
+    def __init__(self, announcement: bytes) -> None:
+        self.announcement = announcement
+
+
+def _fetch_round(
+    link: Link, tensors: Sequence[torch.Tensor], digests: Sequence[bytes], clock: _Clock, announcement: bytes
+) -> Equalised:
+    round_id, reference = announcement[:_ROUND_BYTES], announcement[_ROUND_BYTES:]
     if len(reference) != _DIGEST_BYTES * len(digests):
         raise BucketMismatch(
             f"rank 0 compares {len(reference) // _DIGEST_BYTES} tensors, this rank {len(digests)}",
@@ -95,37 +118,80 @@ def _fetch(link: Link, tensors: Sequence[torch.Tensor], digests: Sequence[bytes]
         for index, digest in enumerate(digests)
         if digest != reference[index * _DIGEST_BYTES : (index + 1) * _DIGEST_BYTES]
     }
-    ticket = link.send_note(_REFERENCE, _WANTED, json.dumps(list(wanted)).encode(), clock.left_s())
-    for _ in range(sum(len(_piece_starts(len(content))) for content in wanted.values())):
-        _, piece = _receive(link, _PIECE, clock, {_REFERENCE})
+    answer = round_id + json.dumps(list(wanted)).encode()
+    ticket = link.send_note(_REFERENCE, _WANTED, answer, clock.left_s())
+    missing = {(index, start) for index, content in wanted.items() for start in _piece_starts(len(content))}
+    while missing:
+        _, piece = _receive(link, _PIECE, clock, {_REFERENCE}, round_id)
         index, start = _PIECE_HEADER.unpack_from(piece)
         content = piece[_PIECE_HEADER.size :]
+        if (index, start) not in missing or len(content) != min(_PIECE_BYTES, len(wanted[index]) - start):
+            raise OperationError(
+                "rank 0 sent a piece of a tensor that was not asked for",
+                peers=[_REFERENCE],
+                what_to_try="the same model and optimizer on every rank",
+            )
+        missing.discard((index, start))
         wanted[index][start : start + len(content)] = content
+    _receive(link, _SERVED, clock, {_REFERENCE}, round_id)
     for index, received in wanted.items():
         _from_bytes(tensors[index], received)
     link.finish_note(_REFERENCE, ticket, clock.left_s())
     return Equalised(len(tensors), len(wanted), sum(map(len, wanted.values())))
 
 
-def _receive(link: Link, channel: int, clock: _Clock, expected: set[int]) -> tuple[int, bytes]:
+def _wanted_indices(content: bytes, num_tensors: int, peer: int) -> list[int]:
+    try:
+        indices = json.loads(content)
+        valid = all(type(index) is int and 0 <= index < num_tensors for index in indices)
+    except (ValueError, TypeError):
+        valid = False
+    if not valid:
+        raise OperationError(
+            "a rank asked for tensors that do not exist", peers=[peer], what_to_try="the same version on every rank"
+        )
+    return list(indices)
+
+
+def _receive(
+    link: Link, channel: int, clock: _Clock, expected: set[int], round_id: bytes | None = None
+) -> tuple[int, bytes]:
+    """The next note from those expected, of this round. What an earlier round left behind is thrown away."""
     while True:
         gone = expected & link.gone_peers()  # asked first, so that what they sent before is still heard
         received = link.receive_note(channel, 0.0 if gone else min(clock.left_s(), _LOOK_S))
         if received is not None:
-            return received
+            sender, content = received
+            if sender not in expected:
+                continue
+            if round_id is None:
+                return sender, content
+            if content[:_ROUND_BYTES] == round_id:
+                return sender, content[_ROUND_BYTES:]
+            continue
         if gone:
             raise _peer_dead(gone)
+        if round_id is not None and link.rank != _REFERENCE:
+            # Looked for only when nothing of this round is left: rank 0 begins another one either because this one
+            # failed, or when all of it has arrived here.
+            newer = link.receive_note(_DIGESTS, 0.0)
+            if newer is not None and newer[0] == _REFERENCE:
+                raise _NewerRound(newer[1])
         if clock.left_s() == 0.0:
             raise DeadlineExceeded(
                 "not all ranks took part in making replicas equal",
                 peers=sorted(expected),
                 deadline_ms=clock.total_s * 1e3,
-                what_to_try="call it on every rank; it is a collective",
+                what_to_try="call synchronize() and state_dict() on every rank, not only on rank 0",
             )
 
 
 def _peer_dead(peers: set[int]) -> PeerDead:
-    return PeerDead("a rank is gone and was not made equal", peers=sorted(peers), what_to_try="look at that rank's log")
+    return PeerDead(
+        "a rank is gone and was not made equal",
+        peers=sorted(peers),
+        what_to_try="look at that rank's log; synchronize() and detach() are for all ranks together",
+    )
 
 
 class _Clock:

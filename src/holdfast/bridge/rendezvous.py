@@ -12,7 +12,6 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -216,14 +215,3 @@ def _agree_on_datagram(board: _Board, ranks: Sequence[Rank], rank: int, config: 
     else:
         largest = interface.datagram_bytes_for(entry.host for peer, entry in enumerate(ranks) if peer != rank)
     return int(min(board.exchange("datagram", largest)))
-
-
-def describe(link: Link) -> dict[str, Any]:
-    """What was agreed, without secrets, for `explain`."""
-    agreement = link.agreement
-    return {
-        "ranks": [{**asdict(entry), "process": entry.process.hex()} for entry in agreement.ranks],
-        "datagram_bytes": agreement.datagram_bytes,
-        "epoch": agreement.epoch,
-        "protection": link.config.protection,
-    }

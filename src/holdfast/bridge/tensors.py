@@ -21,7 +21,7 @@ _LARGEST_BYTES = 4 << 30
 
 
 def memory_of(tensor: torch.Tensor) -> Memory:
-    """The tensor's memory; the caller keeps the tensor alive until the operation has ended."""
+    """The tensor's memory, and the tensor, which keeps it alive until the operation has ended."""
     if tensor.is_sparse or tensor.layout != torch.strided:
         raise UnsupportedGradient("sparse gradients cannot be averaged block by block", what_to_try="sparse=False")
     if tensor.dtype not in FORMATS:
@@ -34,7 +34,7 @@ def memory_of(tensor: torch.Tensor) -> Memory:
         raise UnsupportedGradient("the tensor is not contiguous", what_to_try="tensor.contiguous()")
     if tensor.numel() * tensor.element_size() > _LARGEST_BYTES:
         raise UnsupportedGradient(f"{tensor.numel()} elements in one bucket", what_to_try="a smaller bucket_cap_mb")
-    return Memory(tensor.data_ptr(), tensor.numel(), FORMATS[tensor.dtype])
+    return Memory(tensor.data_ptr(), tensor.numel(), FORMATS[tensor.dtype], tensor)
 
 
 def layout_of(shapes: Sequence[tuple[str, torch.Size]]) -> int:

@@ -21,7 +21,6 @@ from holdfast.errors import (
 
 logger = logging.getLogger(__name__)
 
-# Join records are exchanged in seconds; a path that answers does so within a few pings.
 _SMALLEST_EARLY_CAP = 64 << 20
 
 
@@ -78,6 +77,12 @@ def open_engine(config: Config, *, address: str, port: int) -> _native.Engine:
     return engine
 
 
+def _early_cap(step_bytes: int, num_ranks: int, config: Config) -> int:
+    """Room for one step: its results, the sums of the own shards (twice as wide for 16-bit gradients), bitmaps."""
+    kept_apart = 1.0 if config.deterministic else 0.0
+    return max(_SMALLEST_EARLY_CAP, int(step_bytes * (1.1 + 2 / num_ranks + kept_apart)))
+
+
 class Link:
     """The open connection of this rank to all others. Closes itself when it is forgotten."""
 
@@ -104,7 +109,7 @@ class Link:
             protection=getattr(_native.Protection, config.protection),
             packets_per_key=config.packets_per_key,
             datagram_bytes=agreement.datagram_bytes,
-            early_bytes_cap=config.early_bytes_cap or max(step_bytes, _SMALLEST_EARLY_CAP),
+            early_bytes_cap=config.early_bytes_cap or _early_cap(step_bytes, agreement.num_ranks, config),
             heartbeat_interval_s=config.heartbeat_ms / 1e3,
             silence_limit_s=config.silence_limit_ms / 1e3,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import logging
 from dataclasses import dataclass
 from typing import cast
@@ -21,11 +22,12 @@ _AGREEMENT_LAYOUT = 0xA9EE
 
 @dataclass(frozen=True)
 class Memory:
-    """A flat array of elements that the caller keeps alive: where, how many, of what kind."""
+    """A flat array of elements: where, how many, of what kind, and what keeps it alive."""
 
     address: int
     count: int
     format: _native.Format
+    owner: object = None
 
     @property
     def num_bytes(self) -> int:
@@ -58,6 +60,9 @@ class TransposeAllReduce:
         self._warmup_ms: list[float] = []
         self._num_warmup_started = 0
         self._finished: dict[int, Outcome] = {}  # waited for here before their caller did
+        # The I/O thread writes into an operation's memory until it reports it, whatever becomes of those who wait.
+        self._in_flight: dict[int, Memory] = {}
+        self._abandoned: set[int] = set()
         self._next_operation = 0
         if self.config.deadline_ms is not None:
             self.adopt(given_bound(self.config.deadline_ms))
@@ -76,6 +81,7 @@ class TransposeAllReduce:
         The first call after the warm-up waits for the warm-up operations, each of which is bounded.
         """
         self.link.require_open()
+        self._release_abandoned()
         warming_up = self.bound is None and not exact
         if warming_up and self._num_warmup_started == self.config.warmup_operations:
             self._measure_bound()
@@ -92,9 +98,16 @@ class TransposeAllReduce:
             return self._finished.pop(pending.operation)
         return self._finish(pending)
 
-    @property
-    def is_warming_up(self) -> bool:
-        return self.bound is None
+    def abandon(self, pending: Pending) -> None:
+        """Nobody will wait for this one any more; its memory is kept until the I/O thread is done with it."""
+        self._warmup.pop(pending.operation, None)
+        self._abandoned.add(pending.operation)
+
+    def _release_abandoned(self) -> None:
+        for operation in list(self._abandoned):
+            if self.link.engine.wait(operation, 0.0) is not None:
+                self._abandoned.discard(operation)
+                self._in_flight.pop(operation, None)
 
     def barrier(self, deadline_ms: float) -> None:
         """Returns when every rank has called it, or raises an error that names those that did not."""
@@ -123,11 +136,18 @@ class TransposeAllReduce:
             average=average,
         )
         self._next_operation = operation + 1
+        self._in_flight[operation] = memory
         return Pending(operation, bucket, memory, exact, deadline_ms)
 
     def _finish(self, pending: Pending) -> Outcome:
-        report = self.link.engine.wait(pending.operation, pending.deadline_ms / 1e3 + _GRACE_S)
+        try:
+            report = self.link.engine.wait(pending.operation, pending.deadline_ms / 1e3 + _GRACE_S)
+        except BaseException:
+            self.abandon(pending)
+            raise
+        warming_up = self._warmup.pop(pending.operation, None) is not None
         if report is None:
+            self.abandon(pending)
             self.link.require_open()
             raise OperationError(
                 "the I/O thread did not end an operation in time",
@@ -135,25 +155,24 @@ class TransposeAllReduce:
                 deadline_ms=pending.deadline_ms,
                 what_to_try="report this: it should not happen",
             )
+        del self._in_flight[pending.operation]
         _raise_for_status(report, pending)
         outcome = _outcome(report, pending, self.link.rank)
-        if self._warmup.pop(pending.operation, None) is not None:
+        if warming_up:
             self._warmup_ms.append(outcome.elapsed_ms)
         return outcome
 
     def _measure_bound(self) -> None:
         for pending in list(self._warmup.values()):
             self._finished[pending.operation] = self._finish(pending)
-        by_rank = self._exchange(max(self._warmup_ms))
+        by_rank = self._exchange(max(self._warmup_ms, default=self.config.exact_deadline_ms))
         self.adopt(measured_bound(by_rank, factor=self.config.deadline_factor, floor_ms=self.config.deadline_floor_ms))
 
     def _exchange(self, value: float, deadline_ms: float | None = None) -> list[float]:
         """Every rank's value, by rank: the sum of vectors in which each rank fills its own place."""
-        import array
-
         values = array.array("d", bytes(8 * self.link.num_ranks))
         values[self.link.rank] = value
-        memory = Memory(values.buffer_info()[0], len(values), _native.Format.f64)
+        memory = Memory(values.buffer_info()[0], len(values), _native.Format.f64, values)
         self._finish(self._submit(memory, _AGREEMENT_LAYOUT, None, True, False, deadline_ms))
         return list(values)
 
@@ -167,8 +186,8 @@ class TransposeAllReduce:
 _ERRORS: dict[_native.Status, tuple[type[OperationError], str, str]] = {
     _native.Status.mismatch: (
         BucketMismatch,
-        "another rank called this operation with another shape, dtype or bucket order",
-        "the same model, bucket_cap_mb and dtype on every rank, and the same order of calls",
+        "another rank called something else here: another shape, dtype or bucket order, or it has finished training",
+        "the same model, bucket_cap_mb, dtype and number of steps on every rank (DistributedSampler, drop_last=True)",
     ),
     _native.Status.peer_dead: (PeerDead, "a peer fell silent or left", "look at that rank's log"),
     _native.Status.deadline_exceeded: (
