@@ -38,7 +38,7 @@ def test_the_drawn_tree_is_the_tree_of_the_classes() -> None:
 def test_every_error_is_documented_and_says_what_to_try(kind: type[HoldfastError]) -> None:
     assert kind.__doc__
     error = kind("it broke", what_to_try="mend it")
-    assert str(error) == "it broke Try: mend it"
+    assert str(error) == "it broke. Try: mend it"
     assert error.what_to_try == "mend it"
 
 

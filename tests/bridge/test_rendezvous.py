@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import os
@@ -48,10 +49,13 @@ def refusal_of(member: Member, settings_by_rank: list[dict[str, Any]]) -> tuple[
 def joined(member: Member, settings: dict[str, Any]) -> dict[str, Any]:
     link = member.join(**settings)
     member.barrier()
-    description = rendezvous.describe(link)
-    assert description["ranks"][member.rank]["port"] == link.engine.port
-    assert link.agreement.job_key.hex() not in json.dumps(description)
-    return {**description, "job_key": link.agreement.job_key}
+    agreement = link.agreement
+    assert agreement.ranks[member.rank].port == link.engine.port
+    return {
+        "ranks": [dataclasses.asdict(entry) for entry in agreement.ranks],
+        "datagram_bytes": agreement.datagram_bytes,
+        "job_key": agreement.job_key,
+    }
 
 
 def test_all_ranks_agree(run_ranks) -> None:

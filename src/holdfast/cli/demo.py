@@ -39,7 +39,7 @@ EPOCH_LIMIT_S = 60.0
 END_LIMIT_S = 60.0
 STOP_LIMIT_S = 5.0
 KEPT_LINES = 15
-_MARK = "HOLDFAST_DEMO_RUN"  # in the environment of every process of a run, so that none of them can be missed
+_MARK = "_HOLDFAST_DEMO_RUN"  # in the environment of every process of a run, so that none of them can be missed
 
 # Okabe and Ito's palette: told apart by colour-blind eyes and on bad projectors.
 _COLOURS = {"holdfast": "#0072B2", "gloo": "#D55E00"}
