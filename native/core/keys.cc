@@ -42,7 +42,7 @@ void hkdf_sha256(const JobKey& secret, std::span<const std::uint8_t> info, std::
 
 TrafficKey derive_key(const JobKey& job_key, const Direction& direction, std::uint32_t phase) {
   static constexpr std::string_view label = "traffic";
-  std::array<std::uint8_t, label.size() + 4 + 2 + 2 + 16 + 4> info{};
+  std::array<std::uint8_t, label.size() + 4 + 2 + 2 + 16 + 16 + 4> info{};
   std::uint8_t* at = info.data();
   std::memcpy(at, label.data(), label.size());
   at += label.size();
@@ -50,7 +50,8 @@ TrafficKey derive_key(const JobKey& job_key, const Direction& direction, std::ui
   store_big_endian(at + 4, direction.sender);
   store_big_endian(at + 6, direction.receiver);
   std::memcpy(at + 8, direction.sending_process.data(), direction.sending_process.size());
-  store_big_endian(at + 24, phase);
+  std::memcpy(at + 24, direction.receiving_process.data(), direction.receiving_process.size());
+  store_big_endian(at + 40, phase);
   TrafficKey key{};
   hkdf_sha256(job_key, info, key);
   return key;

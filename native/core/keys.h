@@ -1,7 +1,7 @@
 // Sealing and opening datagrams: AES-128-GCM, or GMAC where the user wants authentication without secrecy.
 //
-// Keys come by HKDF-SHA256 from the job key per (epoch, sender, receiver, random id of the sending process, phase),
-// so no two processes, directions or restarts share one. The nonce is the transmission number, which never repeats
+// Keys come by HKDF-SHA256 from the job key per (epoch, sender, receiver, random ids of both processes, phase), so no
+// two processes, directions or restarts share one, and what was sealed for an earlier process opens for no later one. The nonce is the transmission number, which never repeats
 // within a key. A sender moves to the next phase by itself; the receiver follows when a datagram of that phase opens.
 #pragma once
 
@@ -37,7 +37,13 @@ struct Direction {
   std::uint16_t sender = 0;
   std::uint16_t receiver = 0;
   ProcessId sending_process{};
+  ProcessId receiving_process{};
 };
+
+constexpr Direction reversed(const Direction& direction) {
+  return {direction.epoch, direction.receiver, direction.sender, direction.receiving_process,
+          direction.sending_process};
+}
 
 TrafficKey derive_key(const JobKey& job_key, const Direction& direction, std::uint32_t phase);
 // A value that two ranks can compare to learn whether they hold the same job key, without revealing it.

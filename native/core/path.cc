@@ -16,14 +16,16 @@ constexpr Duration joining_ping_interval = 20 * millisecond;
 constexpr std::uint32_t small_note_bytes = 16 * 1024;
 constexpr std::uint64_t acknowledged_span = 1 << 16;  // older numbers are not acknowledged again
 
+Direction outgoing_direction(const PathSettings& settings) {
+  return {settings.epoch, settings.own_rank, settings.peer_rank, settings.own_process, settings.peer_process};
+}
+
 }  // namespace
 
 Path::Path(const PathSettings& settings, Time now)
     : settings_(settings),
-      sealer_(settings.job_key, Direction{settings.epoch, settings.own_rank, settings.peer_rank, settings.own_process},
-              settings.protection, settings.packets_per_key),
-      opener_(settings.job_key, Direction{settings.epoch, settings.peer_rank, settings.own_rank, settings.peer_process},
-              settings.protection),
+      sealer_(settings.job_key, outgoing_direction(settings), settings.protection, settings.packets_per_key),
+      opener_(settings.job_key, reversed(outgoing_direction(settings)), settings.protection),
       rtt_(settings.initial_rtt),
       rate_(settings.datagram_bytes, settings.same_host),
       pacer_(settings.datagram_bytes),

@@ -210,7 +210,8 @@ struct Rogue {
           return made;
         }()),
         victim(settings, start),
-        sealer(settings.job_key, Direction{settings.epoch, 1, 0, process}, settings.protection, 1u << 20) {}
+        sealer(settings.job_key, Direction{settings.epoch, 1, 0, process, process_of(0)}, settings.protection,
+               1u << 20) {}
 
   Bytes sealed(Header header, const Bytes& payload) {
     header.job = settings.job;
@@ -259,7 +260,7 @@ struct Rogue {
 
   // What the victim sends back, as headers; acks are read into `acked`.
   std::vector<Header> replies(std::vector<AckRange>* acked = nullptr) {
-    Opener opener(settings.job_key, Direction{settings.epoch, 0, 1, process_of(0)}, settings.protection);
+    Opener opener(settings.job_key, Direction{settings.epoch, 0, 1, process_of(0), process_of(1)}, settings.protection);
     std::vector<Header> headers;
     TransmitBatch batch;
     while (victim.fill(now, batch)) {
