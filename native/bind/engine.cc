@@ -6,11 +6,12 @@
 #include <nanobind/stl/vector.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <stdexcept>
 
+#include "bind/octets.h"
 #include "bind/waiting.h"
 #include "core/keys.h"
 #include "io/reactor.h"
@@ -21,16 +22,14 @@ using namespace nb::literals;
 namespace holdfast::bind {
 namespace {
 
-Duration from_seconds(double seconds) { return static_cast<Duration>(std::llround(seconds * 1e9)); }
-double to_seconds(Duration duration) { return static_cast<double>(duration) / 1e9; }
+// Anything longer is as good as for ever, and keeps the clock arithmetic away from its limits.
+constexpr double longest_seconds = 1e8;
 
-template <std::size_t size>
-std::array<std::uint8_t, size> array_of(const nb::bytes& value, const char* what) {
-  if (value.size() != size) throw nb::value_error(what);
-  std::array<std::uint8_t, size> out;
-  std::memcpy(out.data(), value.c_str(), size);
-  return out;
+Duration from_seconds(double seconds) {
+  if (std::isnan(seconds)) throw nb::value_error("a duration is a number of seconds");
+  return static_cast<Duration>(std::llround(std::clamp(seconds, -longest_seconds, longest_seconds) * 1e9));
 }
+double to_seconds(Duration duration) { return static_cast<double>(duration) / 1e9; }
 
 struct Peer {
   std::string host;
@@ -134,7 +133,7 @@ EndpointSettings make_settings(std::uint16_t rank, std::uint16_t num_ranks, std:
 nb::bytes random_bytes(std::size_t count) {
   std::vector<std::uint8_t> bytes(count);
   fill_random(bytes);
-  return nb::bytes(bytes.data(), bytes.size());
+  return bytes_of(bytes);
 }
 
 nb::dict drops_of(const DropCounts& drops) {
@@ -301,8 +300,8 @@ void bind_engine(nb::module_& module) {
       .def(
           "send_note",
           [](Engine& engine, std::uint16_t peer, std::uint32_t channel, const nb::bytes& bytes, double deadline_s) {
-            const auto* begin = reinterpret_cast<const std::uint8_t*>(bytes.c_str());
-            std::vector<std::uint8_t> copy(begin, begin + bytes.size());
+            const auto octets = octets_of(bytes);
+            std::vector<std::uint8_t> copy(octets.begin(), octets.end());
             const auto reactor = engine.reactor();
             const nb::gil_scoped_release released;
             return reactor->send_note(peer, channel, std::move(copy), from_seconds(deadline_s));
@@ -323,9 +322,12 @@ void bind_engine(nb::module_& module) {
             auto note = wait_interruptibly(timeout_s,
                                            [&](Duration patience) { return reactor->receive_note(channel, patience); });
             if (!note) return std::nullopt;
-            return std::pair<int, nb::bytes>(note->sender, nb::bytes(note->bytes.data(), note->bytes.size()));
+            return std::pair<int, nb::bytes>(note->sender, bytes_of(note->bytes));
           },
           "channel"_a, "timeout_s"_a, "(sender, bytes) of the next note on a channel.")
+      .def(
+          "discard_notes", [](Engine& engine, std::uint32_t channel) { engine.reactor()->discard_notes(channel); },
+          "channel"_a, "Throws away what has arrived on a channel.")
       .def(
           "publish",
           [](Engine& engine, std::uint32_t from_operation, double t_b_s, double t_c_s, double early_wait_ratio,
@@ -344,7 +346,11 @@ void bind_engine(nb::module_& module) {
           },
           nb::kw_only(), "from_operation"_a, "t_b_s"_a, "t_c_s"_a, "early_wait_ratio"_a, "credit"_a, "deterministic"_a,
           "duty_limit_s"_a, "Parameters that hold from a named operation on.")
-      .def("take_peer_changes", [](Engine& engine) { return engine.reactor()->take_peer_changes(); })
+      .def("take_peer_changes",
+           [](Engine& engine) {
+             const auto changes = engine.reactor()->take_peer_changes();
+             return std::vector<PeerChange>(changes.begin(), changes.end());
+           })
       .def("snapshot",
            [](Engine& engine) {
              const auto reactor = engine.reactor();
@@ -361,7 +367,7 @@ void bind_engine(nb::module_& module) {
                const nb::gil_scoped_release released;
                return reactor->recording();
              }();
-             return nb::bytes(bytes.data(), bytes.size());
+             return bytes_of(bytes);
            })
       .def("close", &Engine::close);
 
@@ -369,8 +375,7 @@ void bind_engine(nb::module_& module) {
   module.def(
       "key_fingerprint",
       [](const nb::bytes& job_key) {
-        const auto fingerprint = key_fingerprint(array_of<32>(job_key, "a job key has 32 bytes"));
-        return nb::bytes(fingerprint.data(), fingerprint.size());
+        return bytes_of(key_fingerprint(array_of<32>(job_key, "a job key has 32 bytes")));
       },
       "job_key"_a, "Equal on two ranks exactly when their keys are; reveals nothing about the key.");
   module.def(

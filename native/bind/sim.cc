@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "bind/octets.h"
 #include "sim/replay.h"
 #include "sim/run.h"
 
@@ -128,7 +129,7 @@ void bind_sim(nb::module_& module) {
   module.def(
       "replay_trace",
       [](nb::bytes trace) {
-        const std::span<const std::uint8_t> bytes(reinterpret_cast<const std::uint8_t*>(trace.c_str()), trace.size());
+        const auto bytes = holdfast::bind::octets_of(trace);
         nb::gil_scoped_release release;
         return sim::replay(bytes);
       },

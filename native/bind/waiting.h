@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "core/time.h"
@@ -14,6 +15,7 @@ namespace holdfast::bind {
 template <class Attempt>
 auto wait_interruptibly(double timeout_seconds, Attempt attempt) -> decltype(attempt(Duration{})) {
   constexpr Duration slice = 50 * millisecond;
+  if (std::isnan(timeout_seconds)) throw nanobind::value_error("a time limit is a number of seconds");
   Duration left = static_cast<Duration>(std::clamp(timeout_seconds, 0.0, 1e9) * static_cast<double>(second));
   while (true) {
     const Duration patience = std::min(left, slice);

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "core/join.h"
+
 namespace holdfast {
 namespace {
 
@@ -14,14 +16,20 @@ std::uint32_t window_share(const EndpointSettings& settings) {
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(share, 2 * settings.datagram_bytes, UINT32_MAX));
 }
 
-// A datagram holds a block of any format or an ack, and fits one batch.
-void check(const EndpointSettings& settings) {
-  if (settings.datagram_bytes < 256 || settings.datagram_bytes > TransmitBatch::max_bytes) {
+static_assert(max_datagram_bytes <= TransmitBatch::max_bytes);
+
+const EndpointSettings& checked(const EndpointSettings& settings) {
+  if (settings.datagram_bytes < min_datagram_bytes || settings.datagram_bytes > max_datagram_bytes) {
     throw std::invalid_argument("datagram_bytes must be between 256 and 65280");
   }
+  if (settings.num_ranks > max_ranks) throw std::invalid_argument("a job has at most 4096 ranks");
   if (settings.rank >= settings.num_ranks || settings.peers.size() != settings.num_ranks) {
     throw std::invalid_argument("rank and peers must fit num_ranks");
   }
+  if (settings.packets_per_key == 0 || settings.packets_per_key > default_packets_per_key) {
+    throw std::invalid_argument("a key seals between 1 and 2^23 packets");
+  }
+  return settings;
 }
 
 // It may find room when it is sent again.
@@ -32,14 +40,13 @@ bool had_no_room(Drop drop) {
 }  // namespace
 
 Endpoint::Endpoint(const EndpointSettings& settings, Time now)
-    : settings_(settings),
+    : settings_(checked(settings)),
       paths_(settings.num_ranks),
       inboxes_(settings.num_ranks, NoteInbox(settings.max_note_bytes)),
       known_states_(settings.num_ranks, PeerState::joining),
       failed_authentications_(settings.num_ranks, 0),
       last_tick_(now),
       next_note_(settings.num_ranks, 0) {
-  check(settings);
   PathSettings path;
   path.job = settings.job;
   path.epoch = settings.epoch;

@@ -36,7 +36,7 @@ struct EndpointSettings {
   std::uint64_t max_operation_bytes = 4ull << 30;
   std::uint64_t early_bytes_cap = 256u << 20;  // one step's gradients, held before the own calls
   std::uint32_t max_open_operations = 64;
-  std::uint64_t max_note_bytes = 64u << 20;  // under assembly, per peer
+  std::uint64_t max_note_bytes = 64u << 20;  // under assembly or untaken, per peer
   Duration initial_rtt = millisecond;
   Duration heartbeat_interval = 250 * millisecond;
   Duration silence_limit = second;
@@ -76,6 +76,8 @@ class Endpoint final : private Outbox {
 
   std::vector<OperationReport> take_reports() { return std::exchange(reports_, {}); }
   std::vector<Note> take_notes() { return std::exchange(notes_, {}); }
+  // A note that was handed out by take_notes is in its reader's hands: its sender may send more.
+  void release_note(std::uint16_t sender, std::size_t bytes) { inboxes_.at(sender).release(bytes); }
   std::vector<SentNote> take_sent_notes() { return std::exchange(sent_notes_, {}); }
   std::vector<PeerChange> take_peer_changes() { return std::exchange(peer_changes_, {}); }
 

@@ -1,8 +1,9 @@
 // Sealing and opening datagrams: AES-128-GCM, or GMAC where the user wants authentication without secrecy.
 //
 // Keys come by HKDF-SHA256 from the job key per (epoch, sender, receiver, random ids of both processes, phase), so no
-// two processes, directions or restarts share one, and what was sealed for an earlier process opens for no later one. The nonce is the transmission number, which never repeats
-// within a key. A sender moves to the next phase by itself; the receiver follows when a datagram of that phase opens.
+// two processes, directions or restarts share one, and what was sealed for an earlier process opens for no later one.
+// The nonce is the transmission number, which never repeats within a key. A sender moves to the next phase by itself;
+// the receiver follows when a datagram of that phase opens.
 #pragma once
 
 #include <array>

@@ -1,6 +1,7 @@
 #include "core/note_inbox.h"
 
 #include <cstring>
+#include <stdexcept>
 #include <utility>
 
 namespace holdfast {
@@ -12,11 +13,11 @@ std::optional<Drop> NoteInbox::on_packet(const Header& header, std::span<const s
   if (delivered_.contains(header.operation)) return Drop::duplicate;
   auto found = assemblies_.find(header.operation);
   if (found == assemblies_.end()) {
-    const bool full = assemblies_.size() >= max_assemblies;
-    if (full || header.total > max_bytes_ - assembling_bytes_) return Drop::oversized;
+    const bool full = assemblies_.size() + untaken_ >= max_notes;
+    if (full || header.total > max_bytes_ - held_bytes_) return Drop::oversized;
     Assembly assembly{{header.sender, header.layout, header.operation, std::vector<std::uint8_t>(header.total)},
                       Presence(header.total)};
-    assembling_bytes_ += header.total;
+    held_bytes_ += header.total;
     found = assemblies_.emplace(header.operation, std::move(assembly)).first;
   }
   Assembly& assembly = found->second;
@@ -29,7 +30,7 @@ std::optional<Drop> NoteInbox::on_packet(const Header& header, std::span<const s
   if (added == 0 && count != 0) return Drop::duplicate;
   if (assembly.presence.complete()) {
     delivered_.insert(header.operation);
-    assembling_bytes_ -= assembly.note.bytes.size();
+    ++untaken_;
     complete_.push_back(std::move(assembly.note));
     assemblies_.erase(found);
   }
@@ -42,14 +43,20 @@ void NoteInbox::forget_below(std::uint32_t number) {
   oldest_ = number;
   delivered_.forget_below(number);
   while (!assemblies_.empty() && assemblies_.begin()->first < number) {
-    assembling_bytes_ -= assemblies_.begin()->second.note.bytes.size();
+    held_bytes_ -= assemblies_.begin()->second.note.bytes.size();
     assemblies_.erase(assemblies_.begin());
   }
 }
 
 void NoteInbox::forget_incomplete() {
+  for (const auto& [number, assembly] : assemblies_) held_bytes_ -= assembly.note.bytes.size();
   assemblies_.clear();
-  assembling_bytes_ = 0;
+}
+
+void NoteInbox::release(std::size_t bytes) {
+  if (untaken_ == 0 || bytes > held_bytes_) throw std::logic_error("released more notes than were delivered");
+  --untaken_;
+  held_bytes_ -= bytes;
 }
 
 }  // namespace holdfast

@@ -11,9 +11,9 @@ namespace holdfast {
 namespace {
 
 constexpr std::uint64_t magic = 0x484f4c4446415354ull;  // "HOLDFAST"
-constexpr std::uint32_t trace_version = 1;
+constexpr std::uint32_t trace_version = 2;
 
-enum class Kind : std::uint8_t { datagram = 1, call, note, publish, goodbye, timer, fill, report };
+enum class Kind : std::uint8_t { datagram = 1, call, note, publish, goodbye, timer, fill, report, release };
 
 // Fields one after the other, big-endian.
 class Encoder {
@@ -180,6 +180,10 @@ trace::Record get_record(Kind kind, Decoder& in) {
       return trace::Filled{now, filled, in.get<std::uint64_t>()};
     }
     case Kind::report: return trace::Reported{in.get<std::uint64_t>()};
+    case Kind::release: {
+      const auto sender = in.get<std::uint16_t>();
+      return trace::NoteReleased{sender, in.get<std::uint64_t>()};
+    }
   }
   in.fail("a record of an unknown kind");
 }
@@ -263,6 +267,10 @@ void TraceWriter::on_call(Time now, const Call& call) {
 void TraceWriter::on_note(Time now, std::uint16_t peer, std::uint32_t channel, std::span<const std::uint8_t> bytes,
                           Duration deadline) {
   write_record(sink_, Kind::note, Encoder().put(now).put(peer).put(channel).put_bytes(bytes).put(deadline));
+}
+
+void TraceWriter::on_release(std::uint16_t sender, std::size_t bytes) {
+  write_record(sink_, Kind::release, Encoder().put(sender).put(std::uint64_t{bytes}));
 }
 
 void TraceWriter::on_publish(const Parameters& parameters) {

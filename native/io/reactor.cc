@@ -26,6 +26,15 @@ constexpr int goodbyes = 3;
 // Who leaves first hands over what it still owes, but nobody waits long for a peer that does not take it.
 constexpr Duration longest_linger = 250 * millisecond;
 constexpr Duration longest_wait = 24 * 3600 * second;  // keeps the clock arithmetic away from its limits
+// The loop turns many times a second; a thread that does not answer in this time will not.
+constexpr Duration longest_answer = 5 * second;
+// Answers that nobody collects: a caller was interrupted, or did not care. The newest are kept.
+constexpr std::size_t most_uncollected = 4096;
+
+template <class Answers>
+void keep_newest(Answers& answers) {
+  while (answers.size() > most_uncollected) answers.erase(answers.begin());
+}
 
 timespec to_timespec(Duration duration) {
   return {static_cast<time_t>(duration / second), static_cast<long>(duration % second)};
@@ -39,27 +48,24 @@ Reactor::Reactor(std::unique_ptr<UdpSocket> socket, const EndpointSettings& sett
 
 Reactor::Reactor(std::unique_ptr<UdpSocket> socket, const EndpointSettings& settings, std::vector<Address> peers,
                  bool record, Time now)
-    : socket_(std::move(socket)), peers_(std::move(peers)), endpoint_(settings, now) {
+    : socket_(std::move(socket)),
+      peers_(std::move(peers)),
+      endpoint_(settings, now),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (record) {
     trace_ = std::make_unique<TraceWriter>(settings, now, [this](std::span<const std::uint8_t> piece) {
       recording_.insert(recording_.end(), piece.begin(), piece.end());
     });
   }
-  epoll_ = epoll_create1(EPOLL_CLOEXEC);
-  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (epoll_ < 0 || wake_ < 0) throw std::system_error(errno, std::generic_category(), "cannot create the event loop");
-  epoll_event event{.events = EPOLLIN, .data = {.fd = socket_->fd()}};
-  epoll_ctl(epoll_, EPOLL_CTL_ADD, socket_->fd(), &event);
-  event.data.fd = wake_;
-  epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &event);
+  for (const int fd : {socket_->fd(), wake_.get()}) {
+    epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) throw_errno("create the event loop");
+  }
   thread_ = std::thread([this] { run(); });
 }
 
-Reactor::~Reactor() {
-  stop();
-  if (epoll_ >= 0) close(epoll_);
-  if (wake_ >= 0) close(wake_);
-}
+Reactor::~Reactor() { stop(); }
 
 // ---------------------------------------------------------------------------------------------------- other threads
 
@@ -85,18 +91,20 @@ std::uint32_t Reactor::submit(Command command, std::uint32_t& counter) {
 
 void Reactor::wake() {
   const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof one);
+  [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof one);
 }
 
-void Reactor::on_thread(const OnThread& task) {
-  auto done = std::make_shared<std::promise<void>>();
-  std::future<void> finished = done->get_future();
-  submit(OnThread([&task, done] {
-           task();
-           done->set_value();
-         }),
-         num_tasks_);
-  finished.get();  // every turn of the loop executes commands, and the thread executes what is left when it ends
+// Every turn of the loop executes commands, and the thread executes what is left when it ends. The question is shared
+// with the thread, so that whoever gives up waiting leaves nothing dangling.
+template <class Question>
+auto Reactor::ask_thread(Question question) {
+  auto task = std::make_shared<std::packaged_task<decltype(question())()>>(std::move(question));
+  auto answer = task->get_future();
+  submit(OnThread([task] { (*task)(); }), num_tasks_);
+  if (answer.wait_for(std::chrono::nanoseconds(longest_answer)) != std::future_status::ready) {
+    throw std::runtime_error("the I/O thread does not answer");
+  }
+  return answer.get();
 }
 
 std::vector<std::uint16_t> Reactor::wait_joined(Duration patience) {
@@ -149,12 +157,21 @@ std::optional<Note> Reactor::receive_note(std::uint32_t channel, Duration patien
   if (!wait_for(lock, patience, [&] { return !notes_[channel].empty(); })) return std::nullopt;
   Note note = std::move(notes_[channel].front());
   notes_[channel].pop_front();
+  commands_.push_back(ReleaseNote{note.sender, note.bytes.size()});
+  lock.unlock();
+  if (asleep_.exchange(false)) wake();
   return note;
+}
+
+void Reactor::discard_notes(std::uint32_t channel) {
+  const std::lock_guard lock(mutex_);
+  for (const Note& note : notes_[channel]) commands_.push_back(ReleaseNote{note.sender, note.bytes.size()});
+  notes_.erase(channel);
 }
 
 void Reactor::publish(const Parameters& parameters) { submit(parameters, num_tasks_); }
 
-std::vector<PeerChange> Reactor::take_peer_changes() {
+std::deque<PeerChange> Reactor::take_peer_changes() {
   const std::lock_guard lock(mutex_);
   return std::exchange(peer_changes_, {});
 }
@@ -165,30 +182,30 @@ std::string Reactor::failure() const {
 }
 
 Snapshot Reactor::snapshot() {
+  return ask_thread([this] { return take_snapshot(); });
+}
+
+Snapshot Reactor::take_snapshot() const {
   Snapshot snapshot;
-  on_thread([&] {
-    const Time now = monotonic_now();
-    for (std::uint16_t rank = 0; rank < endpoint_.settings().num_ranks; ++rank) {
-      if (rank == endpoint_.settings().rank) continue;
-      const Path& path = endpoint_.path(rank);
-      snapshot.peers.push_back({rank, path.state(), now - path.last_heard(), path.rtt().smoothed(), path.rtt().min(),
-                                path.rate().bandwidth_bytes_per_second(), path.rate().pacing_bytes_per_second(),
-                                path.rate().window_bytes(), endpoint_.failed_authentications(rank),
-                                path.sealing_phase(), path.opening_phase(), path.counters()});
-    }
-    snapshot.drops = endpoint_.drops();
-    snapshot.kernel_drops = socket_->kernel_drops();
-    snapshot.wakeups = wakeups_;
-    snapshot.open_operations = endpoint_.open_operations();
-    snapshot.early_bytes = endpoint_.early_bytes();
-  });
+  const Time now = monotonic_now();
+  for (std::uint16_t rank = 0; rank < endpoint_.settings().num_ranks; ++rank) {
+    if (rank == endpoint_.settings().rank) continue;
+    const Path& path = endpoint_.path(rank);
+    snapshot.peers.push_back({rank, path.state(), now - path.last_heard(), path.rtt().smoothed(), path.rtt().min(),
+                              path.rate().bandwidth_bytes_per_second(), path.rate().pacing_bytes_per_second(),
+                              path.rate().window_bytes(), endpoint_.failed_authentications(rank), path.sealing_phase(),
+                              path.opening_phase(), path.counters()});
+  }
+  snapshot.drops = endpoint_.drops();
+  snapshot.kernel_drops = socket_->kernel_drops();
+  snapshot.wakeups = wakeups_;
+  snapshot.open_operations = endpoint_.open_operations();
+  snapshot.early_bytes = endpoint_.early_bytes();
   return snapshot;
 }
 
 std::vector<std::uint8_t> Reactor::recording() {
-  std::vector<std::uint8_t> bytes;
-  on_thread([&] { bytes = recording_; });
-  return bytes;
+  return ask_thread([this] { return recording_; });
 }
 
 void Reactor::stop() {
@@ -272,6 +289,9 @@ void Reactor::execute(Time now, Command& command) {
   } else if (SendNote* note = std::get_if<SendNote>(&command)) {
     if (trace_) trace_->on_note(now, note->peer, note->channel, note->bytes, note->deadline);
     endpoint_.send_note(now, note->peer, note->channel, std::move(note->bytes), note->deadline);
+  } else if (const ReleaseNote* released = std::get_if<ReleaseNote>(&command)) {
+    if (trace_) trace_->on_release(released->sender, released->bytes);
+    endpoint_.release_note(released->sender, released->bytes);
   } else if (Parameters* parameters = std::get_if<Parameters>(&command)) {
     if (trace_) trace_->on_publish(*parameters);
     endpoint_.publish(*parameters);
@@ -344,6 +364,9 @@ void Reactor::deliver() {
   for (Note& note : notes) notes_[note.channel].push_back(std::move(note));
   for (const SentNote& note : fates) note_fates_[note.ticket] = note.fate;
   peer_changes_.insert(peer_changes_.end(), changes.begin(), changes.end());
+  keep_newest(reports_);
+  keep_newest(note_fates_);
+  keep_newest(peer_changes_);
   joined_ = joined_ || endpoint_.all_peers_alive();
   changed_.notify_all();
 }
@@ -364,7 +387,7 @@ void Reactor::sleep_until(Time deadline) {
   const int count = wait_for_events(events, has_pending_ ? std::min(patience, retry_interval) : patience);
   asleep_ = false;
   for (int i = 0; i < count; ++i) {
-    if (events[i].data.fd == wake_) drain_wake();
+    if (events[i].data.fd == wake_.get()) drain_wake();
   }
 }
 
@@ -373,19 +396,19 @@ int Reactor::wait_for_events(std::span<epoll_event> events, Duration patience) {
   const int most = static_cast<int>(events.size());
   if (has_precise_wait_) {
     const timespec timeout = to_timespec(patience);
-    const int count = epoll_pwait2(epoll_, events.data(), most, &timeout, nullptr);
+    const int count = epoll_pwait2(epoll_.get(), events.data(), most, &timeout, nullptr);
     if (count >= 0 || errno == EINTR) return count;
     has_precise_wait_ = false;  // an old kernel, or a sandbox that does not know the call
   }
   const int count =
-      epoll_wait(epoll_, events.data(), most, static_cast<int>((patience + millisecond - 1) / millisecond));
+      epoll_wait(epoll_.get(), events.data(), most, static_cast<int>((patience + millisecond - 1) / millisecond));
   if (count < 0 && errno != EINTR) throw std::system_error(errno, std::generic_category(), "cannot wait for events");
   return count;
 }
 
 void Reactor::drain_wake() {
   std::uint64_t value;
-  [[maybe_unused]] const ssize_t got = read(wake_, &value, sizeof value);
+  [[maybe_unused]] const ssize_t got = read(wake_.get(), &value, sizeof value);
 }
 
 }  // namespace holdfast::io

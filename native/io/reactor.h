@@ -16,12 +16,12 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <variant>
 #include <vector>
 
 #include "core/endpoint.h"
 #include "core/trace.h"
+#include "io/file_descriptor.h"
 #include "io/udp.h"
 
 namespace holdfast::io {
@@ -68,9 +68,11 @@ class Reactor {
                           Duration deadline);
   std::optional<NoteFate> wait_note(std::uint32_t ticket, Duration patience);
   std::optional<Note> receive_note(std::uint32_t channel, Duration patience);
+  // Throws away what has arrived on a channel: nobody will ask for it any more.
+  void discard_notes(std::uint32_t channel);
 
   void publish(const Parameters& parameters);
-  std::vector<PeerChange> take_peer_changes();
+  std::deque<PeerChange> take_peer_changes();
   Snapshot snapshot();
   // Afterwards no thread, no socket and none of the callers' memory is in use.
   void stop();
@@ -90,14 +92,20 @@ class Reactor {
     std::vector<std::uint8_t> bytes;
     Duration deadline;
   };
+  struct ReleaseNote {
+    std::uint16_t sender;
+    std::size_t bytes;
+  };
   using OnThread = std::function<void()>;  // anything else that must see the endpoint at rest
-  using Command = std::variant<Call, SendNote, Parameters, OnThread>;
+  using Command = std::variant<Call, SendNote, ReleaseNote, Parameters, OnThread>;
 
   void run();
   void loop();
   std::uint32_t submit(Command command, std::uint32_t& counter);
   void wake();
-  void on_thread(const OnThread& task);
+  template <class Question>
+  auto ask_thread(Question question);
+  Snapshot take_snapshot() const;
   void execute_commands(Time now);
   void execute(Time now, Command& command);
   std::size_t receive(Time now);
@@ -122,8 +130,8 @@ class Reactor {
   OutgoingBatch outgoing_;
   bool has_pending_ = false;  // a batch the kernel would not take yet
   std::vector<std::uint8_t> pending_bytes_;
-  int epoll_ = -1;
-  int wake_ = -1;
+  FileDescriptor epoll_;
+  FileDescriptor wake_;
   bool has_precise_wait_ = true;
   std::uint64_t wakeups_ = 0;
 
@@ -134,9 +142,9 @@ class Reactor {
   std::uint32_t next_ticket_ = 1;
   std::uint32_t num_tasks_ = 0;
   std::deque<OperationReport> reports_;
-  std::unordered_map<std::uint32_t, NoteFate> note_fates_;
+  std::map<std::uint32_t, NoteFate> note_fates_;     // by ticket
   std::map<std::uint32_t, std::deque<Note>> notes_;  // by channel
-  std::vector<PeerChange> peer_changes_;
+  std::deque<PeerChange> peer_changes_;
   bool joined_ = false;
   bool stopped_ = false;
   std::string failure_;

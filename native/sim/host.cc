@@ -302,6 +302,7 @@ void Host::collect(Time now) {
     operation.report = std::move(report);
   }
   for (const Note& note : endpoint_->take_notes()) {
+    endpoint_->release_note(note.sender, note.bytes.size());
     const bool known = note.channel < notes_.size() && workload_.notes()[note.channel].to == rank() &&
                        workload_.notes()[note.channel].from == note.sender;
     if (!known || note.bytes != workload_.note_bytes(note.channel)) {

@@ -45,6 +45,7 @@ class Replayer {
   void perform(trace::NoteSent& record) {
     endpoint_.send_note(record.now, record.peer, record.channel, std::move(record.bytes), record.deadline);
   }
+  void perform(trace::NoteReleased& record) { endpoint_.release_note(record.sender, record.bytes); }
   void perform(trace::Published& record) { endpoint_.publish(record.parameters); }
   void perform(trace::Goodbye&) { endpoint_.say_goodbye(); }
   void perform(trace::Timer& record) { endpoint_.on_timer(record.now); }

@@ -74,5 +74,16 @@ inline int run(int argc, char** argv) {
 #define HF_CHECK(condition) ::holdfast::testing::expect((condition), #condition, __FILE__, __LINE__)
 #define HF_EQUAL(left, right) \
   ::holdfast::testing::expect_equal((left), (right), #left " == " #right, __FILE__, __LINE__)
+#define HF_THROWS(expression, Exception) \
+  ::holdfast::testing::expect(           \
+      [&] {                              \
+        try {                            \
+          (void)(expression);            \
+        } catch (const Exception&) {     \
+          return true;                   \
+        }                                \
+        return false;                    \
+      }(),                               \
+      #expression " throws " #Exception, __FILE__, __LINE__)
 #define HF_TEST_MAIN \
   int main(int argc, char** argv) { return ::holdfast::testing::run(argc, argv); }

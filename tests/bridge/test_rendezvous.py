@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import os
 import socket
@@ -15,6 +14,7 @@ import pytest
 import torch.distributed as dist
 from rank_processes import HOST, Member, left_behind
 
+from holdfast import _native
 from holdfast.bridge import rendezvous
 from holdfast.config import Config
 from holdfast.errors import (
@@ -139,12 +139,12 @@ def one_dies_after_its_address(member: Member) -> str:
     if member.rank == 1:
         silent = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         silent.bind((HOST, 0))
-        entry = {"host": HOST, "port": silent.getsockname()[1], "process": "00" * 16}
+        entry = _native.Whereabouts(address=HOST, port=silent.getsockname()[1], process=bytes(16))
         board = rendezvous._Board(dist.PrefixStore("join/0", member.store), 1, 2, time.monotonic() + 10)
         key = rendezvous._job_key(board, Config())
-        board.exchange("host", {**said_by_rank_0(board), "fingerprint": rendezvous._native.key_fingerprint(key).hex()})
+        board.exchange("host", introduction_of(Config(), key))
         board.exchange("address", entry)
-        board.exchange("datagram", 16_320)
+        board.exchange("datagram", _native.DatagramLimit(size=16_320))
         member.hear("over")
         silent.close()
         return ""
@@ -158,8 +158,15 @@ def one_dies_after_its_address(member: Member) -> str:
     return str(caught.value)
 
 
-def said_by_rank_0(board: Any) -> dict[str, Any]:
-    return json.loads(board.read("host", 0))
+def introduction_of(config: Config, key: bytes) -> _native.Introduction:
+    return _native.Introduction(
+        protection=getattr(_native.Protection, config.protection),
+        deterministic=config.deterministic,
+        measures_deadline=config.deadline_ms is None,
+        warmup_operations=config.warmup_operations,
+        key_fingerprint=_native.key_fingerprint(key),
+        host_identity=interface.host_identity(),
+    )
 
 
 def test_a_blocked_port_is_a_peer_unreachable_with_its_address(run_ranks) -> None:
@@ -249,6 +256,53 @@ def test_settings_that_must_agree_are_compared(run_ranks, odd: dict[str, Any]) -
         assert name == "JoinError"
         assert peers == ((0, 2) if rank == 1 else (1,))
         assert next(iter(odd)).removesuffix("_ms") in text
+
+
+# ---------------------------------------------------------------------------------------------------- what is nonsense
+
+
+def lies_in_the_store(member: Member, topic: str, lie: bytes) -> tuple[str, tuple[int, ...], str, float]:
+    """Rank 1 follows the protocol up to one step, and there says something else."""
+    if member.rank == 0:
+        return refusal_of(member, [{"join_timeout_s": 5.0}])
+    board = rendezvous._Board(dist.PrefixStore("join/0", member.store), 1, 2, time.monotonic() + 10)
+    key = rendezvous._job_key(board, Config())
+    honest = {
+        "host": introduction_of(Config(), key),
+        "address": _native.Whereabouts(address=HOST, port=9, process=bytes(16)),
+        "datagram": _native.DatagramLimit(size=16_320),
+    }
+    for step, message in honest.items():
+        board.publish(step, lie if step == topic else message.encode())
+    member.barrier()
+    return "", (), "", 0.0
+
+
+@pytest.mark.parametrize(
+    ("topic", "lie"),
+    [
+        ("host", b""),
+        ("host", b"\x02" + b"\x01" * 40),
+        ("host", b'{"identity": "json"}'),
+        ("address", _native.DatagramLimit(size=1472).encode()),
+        ("address", _native.Whereabouts(address="example.org", port=9, process=bytes(16)).encode()),
+        ("address", bytes(10_000)),
+        ("datagram", b"\x01\x03\x00\x00\x00\xff"),
+        ("datagram", b"\x01\x03\xff\xff\xff\xff"),
+    ],
+    ids=["nothing", "other version", "json", "wrong kind", "a name", "long", "tiny datagram", "huge datagram"],
+)
+def test_what_no_rank_would_announce_is_a_join_error(run_ranks, topic: str, lie: bytes) -> None:
+    (name, peers, _, elapsed_s), _ = run_ranks(lies_in_the_store, 2, topic, lie)
+    assert name == "JoinError"
+    assert peers == (1,)
+    assert elapsed_s < 4.0
+
+
+def test_more_ranks_than_a_job_may_have_are_refused() -> None:
+    too_many = _native.MAX_RANKS + 1
+    with pytest.raises(ConfigError, match=str(_native.MAX_RANKS)):
+        rendezvous.join(dist.HashStore(), rank=0, num_ranks=too_many, config=Config(), step_bytes=0)
 
 
 # ---------------------------------------------------------------------------------------------------- hosts

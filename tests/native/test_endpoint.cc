@@ -62,6 +62,7 @@ struct Network {
   std::vector<std::vector<OperationReport>> reports;
   std::vector<std::vector<Note>> notes;
   std::vector<std::vector<SentNote>> fates;
+  bool readers_are_there = true;
   std::vector<std::string> changes;  // "1 alive; 1 dead; "
 
   explicit Network(std::uint16_t num_ranks, const Change& change = [](EndpointSettings&) {}) {
@@ -107,7 +108,10 @@ struct Network {
 
   void collect(std::uint16_t rank) {
     for (auto& report : ranks[rank]->take_reports()) reports[rank].push_back(std::move(report));
-    for (auto& note : ranks[rank]->take_notes()) notes[rank].push_back(std::move(note));
+    for (auto& note : ranks[rank]->take_notes()) {
+      if (readers_are_there) ranks[rank]->release_note(note.sender, note.bytes.size());
+      notes[rank].push_back(std::move(note));
+    }
     for (auto& fate : ranks[rank]->take_sent_notes()) fates[rank].push_back(fate);
     for (const auto& change : ranks[rank]->take_peer_changes()) {
       static constexpr const char* names[] = {"joining", "alive", "dead", "left"};
@@ -579,16 +583,29 @@ HF_CASE(an_oversized_note_is_not_reported_as_delivered) {
   HF_CHECK(network.fates[0][2].fate == NoteFate::deadline_exceeded);
 }
 
+HF_CASE(notes_that_nobody_takes_hold_up_their_sender_and_only_them) {
+  Network network(3, [](EndpointSettings& settings) { settings.max_note_bytes = 1000; });
+  network.join();
+  network.readers_are_there = false;
+  network[0].send_note(network.now, 1, 1, Bytes(1000), 500 * millisecond);
+  network.run_for(100 * millisecond);
+  network[0].send_note(network.now, 1, 1, Bytes(1), 100 * millisecond);
+  network[2].send_note(network.now, 1, 1, Bytes(1000), 100 * millisecond);
+  network.run_for(200 * millisecond);
+  HF_EQUAL(network.notes[1].size(), 2u);  // one of each sender
+  HF_CHECK(network.fates[0].back().fate == NoteFate::deadline_exceeded);
+  HF_CHECK(network.fates[2].back().fate == NoteFate::delivered);
+  network[1].release_note(0, 1000);
+  network[0].send_note(network.now, 1, 1, Bytes(1000), 500 * millisecond);
+  network.run_for(100 * millisecond);
+  HF_EQUAL(network.notes[1].size(), 3u);
+  HF_CHECK(network.fates[0].back().fate == NoteFate::delivered);
+}
+
 HF_CASE(a_note_to_nobody_is_an_error_of_the_caller) {
   Network network(2);
   for (const std::uint16_t peer : {0, 2}) {  // itself, and a rank that does not exist
-    bool refused = false;
-    try {
-      network[0].send_note(network.now, peer, 1, Bytes(1), second);
-    } catch (const std::invalid_argument&) {
-      refused = true;
-    }
-    HF_CHECK(refused);
+    HF_THROWS(network[0].send_note(network.now, peer, 1, Bytes(1), second), std::invalid_argument);
   }
 }
 
@@ -1079,6 +1096,8 @@ HF_CASE(settings_that_could_never_work_are_refused) {
   HF_CHECK(refused([](EndpointSettings& settings) { settings.datagram_bytes = 65'281; }));
   HF_CHECK(refused([](EndpointSettings& settings) { settings.peers.pop_back(); }));
   HF_CHECK(refused([](EndpointSettings& settings) { settings.rank = 2; }));
+  HF_CHECK(refused([](EndpointSettings& settings) { settings.packets_per_key = 0; }));
+  HF_CHECK(refused([](EndpointSettings& settings) { ++settings.packets_per_key; }));
 }
 
 HF_CASE(short_notes_never_finished_are_capped_in_number) {

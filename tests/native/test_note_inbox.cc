@@ -75,22 +75,26 @@ HF_CASE(parts_that_contradict_the_first_are_refused) {
   HF_EQUAL(give(inbox, 0, 64, 16, 48), "accepted");
 }
 
-HF_CASE(bytes_under_assembly_are_capped_to_the_byte) {
+HF_CASE(bytes_under_assembly_and_untaken_are_capped_to_the_byte) {
   NoteInbox inbox(100);
   HF_EQUAL(give(inbox, 0, 101, 0, 16), "oversized");
   HF_EQUAL(give(inbox, 0, 60, 0, 16), "accepted");
   HF_EQUAL(give(inbox, 1, 41, 0, 16, 1), "oversized");
   HF_EQUAL(give(inbox, 1, 40, 0, 16, 1), "accepted");
-  HF_EQUAL(give(inbox, 0, 60, 16, 44), "accepted");  // complete: its bytes are free again
+  HF_EQUAL(give(inbox, 0, 60, 16, 44), "accepted");
+  HF_EQUAL(give(inbox, 2, 60, 0, 16, 1), "oversized");  // complete, but nobody has taken it
+  inbox.release(60);
   HF_EQUAL(give(inbox, 2, 60, 0, 16, 1), "accepted");
   HF_EQUAL(give(inbox, 3, 1, 0, 1, 2), "oversized");
 }
 
-HF_CASE(notes_under_assembly_are_capped_in_number) {
+HF_CASE(notes_under_assembly_and_untaken_are_capped_in_number) {
   NoteInbox inbox(1 << 20);
   for (std::uint32_t number = 0; number < 1024; ++number) HF_EQUAL(give(inbox, number, 17, 0, 16, number), "accepted");
   HF_EQUAL(give(inbox, 1024, 17, 0, 16, 1024), "oversized");
   HF_EQUAL(give(inbox, 5, 17, 16, 1, 5), "accepted");
+  HF_EQUAL(give(inbox, 1024, 17, 0, 16, 1024), "oversized");
+  inbox.release(17);
   HF_EQUAL(give(inbox, 1024, 17, 0, 16, 1024), "accepted");
 }
 
@@ -106,12 +110,23 @@ HF_CASE(what_the_sender_gave_up_is_freed_by_what_it_sends_next) {
   HF_EQUAL(give(inbox, 2, 50, 16, 34, 3), "malformed");  // three behind number 2
 }
 
-HF_CASE(forgetting_frees_everything_under_assembly) {
+HF_CASE(forgetting_frees_everything_under_assembly_and_nothing_else) {
   NoteInbox inbox(100);
-  HF_EQUAL(give(inbox, 0, 100, 0, 16), "accepted");
+  HF_EQUAL(give(inbox, 0, 40, 0, 40), "accepted");
+  HF_EQUAL(give(inbox, 1, 60, 0, 16, 1), "accepted");
   inbox.forget_incomplete();
-  HF_EQUAL(give(inbox, 1, 100, 0, 100, 1), "accepted");
-  HF_EQUAL(inbox.take_complete().size(), 1u);
+  HF_EQUAL(give(inbox, 2, 61, 0, 61, 2), "oversized");
+  HF_EQUAL(give(inbox, 2, 60, 0, 60, 2), "accepted");
+  HF_EQUAL(inbox.take_complete().size(), 2u);
+}
+
+HF_CASE(more_cannot_be_released_than_was_delivered) {
+  NoteInbox inbox(100);
+  HF_THROWS(inbox.release(0), std::logic_error);
+  HF_EQUAL(give(inbox, 0, 40, 0, 40), "accepted");
+  HF_THROWS(inbox.release(41), std::logic_error);
+  inbox.release(40);
+  HF_THROWS(inbox.release(0), std::logic_error);
 }
 
 HF_TEST_MAIN

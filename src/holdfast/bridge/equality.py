@@ -90,6 +90,8 @@ def _serve(link: Link, tensors: Sequence[torch.Tensor], digests: Sequence[bytes]
 
 
 def _fetch(link: Link, tensors: Sequence[torch.Tensor], digests: Sequence[bytes], clock: _Clock) -> Equalised:
+    for channel in (_PIECE, _SERVED):  # nothing of a new round comes before this rank has answered
+        link.discard_notes(channel)
     _, announcement = _receive(link, _DIGESTS, clock, {_REFERENCE})
     while True:
         try:

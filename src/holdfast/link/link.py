@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast import _native
@@ -83,6 +85,13 @@ def _early_cap(step_bytes: int, num_ranks: int, config: Config) -> int:
     return max(_SMALLEST_EARLY_CAP, int(step_bytes * (1.1 + 2 / num_ranks + kept_apart)))
 
 
+def require_finite(duration: float) -> float:
+    """Whatever waits has an end."""
+    if not math.isfinite(duration):
+        raise ValueError(f"a time limit is a finite number, not {duration}")
+    return duration
+
+
 class Link:
     """The open connection of this rank to all others. Closes itself when it is forgotten."""
 
@@ -134,11 +143,14 @@ class Link:
 
     def wait_joined(self, timeout_s: float) -> None:
         """Returns when every peer has answered; otherwise says which did not, and why as far as can be known."""
-        missing = self.engine.wait_joined(timeout_s)
+        with self.errors_named():
+            missing = self.engine.wait_joined(require_finite(timeout_s))
         if not missing:
             return
+        # Who has said goodbye was heard: it gave up a moment earlier, waiting for the same ranks.
+        missing = [rank for rank in missing if rank not in self.peers_in(_native.PeerState.left)] or missing
         strangers = [
-            peer.rank for peer in self.engine.snapshot().peers if peer.rank in missing and peer.failed_authentications
+            peer.rank for peer in self.snapshot().peers if peer.rank in missing and peer.failed_authentications
         ]
         if strangers:
             raise KeyMismatch(
@@ -157,44 +169,62 @@ class Link:
 
     def snapshot(self) -> _native.Snapshot:
         self.require_open()
-        return self.engine.snapshot()
+        with self.errors_named():
+            return self.engine.snapshot()
 
     def gone_peers(self) -> set[int]:
         """Ranks that are dead or have left."""
-        gone = (_native.PeerState.dead, _native.PeerState.left)
-        return {peer.rank for peer in self.snapshot().peers if peer.state in gone}
+        return self.peers_in(_native.PeerState.dead, _native.PeerState.left)
+
+    def peers_in(self, *states: _native.PeerState) -> set[int]:
+        return {peer.rank for peer in self.snapshot().peers if peer.state in states}
 
     def require_open(self) -> None:
-        if self.engine.closed:
-            raise HandleClosed("this link has been closed", what_to_try="attach again")
-        if reason := self.engine.failure():
-            raise OperationError(f"the I/O thread has ended: {reason}", what_to_try="attach again")
+        with self.errors_named():
+            if reason := self.engine.failure():
+                raise OperationError(f"the I/O thread has ended: {reason}", what_to_try="attach again")
+
+    @contextlib.contextmanager
+    def errors_named(self) -> Iterator[None]:
+        """Around every use of the engine: another thread may close it at any moment, and so may its own failure."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self.engine.closed:
+                raise HandleClosed("this link has been closed", what_to_try="attach again") from error
+            raise OperationError(f"the I/O thread has ended: {error}", what_to_try="attach again") from error
 
     def publish(self, *, from_operation: int, stage_ms: float) -> None:
         """The parameters of all operations from this one on."""
         # Until control learns how long a stage usually takes, its bound stands in for that.
-        self.engine.publish(
-            from_operation=from_operation,
-            t_b_s=stage_ms / 1e3,
-            t_c_s=stage_ms / 1e3,
-            early_wait_ratio=self.config.early_wait_ratio,
-            credit=self.config.credit,
-            deterministic=self.config.deterministic,
-            # Longer than anybody waits for an exact operation, so that what a late rank was sent is still there.
-            duty_limit_s=2 * self.config.exact_deadline_ms / 1e3,
-        )
+        stage_s = require_finite(stage_ms / 1e3)
+        with self.errors_named():
+            self.engine.publish(
+                from_operation=from_operation,
+                t_b_s=stage_s,
+                t_c_s=stage_s,
+                early_wait_ratio=self.config.early_wait_ratio,
+                credit=self.config.credit,
+                deterministic=self.config.deterministic,
+                # Longer than anybody waits for an exact operation, so that what a late rank was sent is still there.
+                duty_limit_s=2 * self.config.exact_deadline_ms / 1e3,
+            )
 
     # -- notes: exact messages outside operations -------------------------------------------------------------------
 
     def send_note(self, peer: int, channel: int, content: bytes, deadline_s: float) -> int:
         """Starts an exact message; `finish_note` waits for its end."""
         self.require_open()
-        return self.engine.send_note(peer, channel, content, deadline_s)
+        with self.errors_named():
+            return self.engine.send_note(peer, channel, content, require_finite(deadline_s))
 
     def finish_note(self, peer: int, ticket: int, deadline_s: float) -> None:
-        fate = self.engine.wait_note(ticket, deadline_s + 1.0)
+        with self.errors_named():
+            fate = self.engine.wait_note(ticket, require_finite(deadline_s) + 1.0)
         if fate == _native.NoteFate.delivered:
             return
+        if fate is None:
+            self.require_open()
         if fate == _native.NoteFate.peer_dead:
             raise PeerDead("a peer fell silent during an exact message", peers=[peer], what_to_try="restart that rank")
         raise DeadlineExceeded(
@@ -203,7 +233,17 @@ class Link:
 
     def receive_note(self, channel: int, deadline_s: float) -> tuple[int, bytes] | None:
         self.require_open()
-        return self.engine.receive_note(channel, deadline_s)
+        with self.errors_named():
+            received = self.engine.receive_note(channel, require_finite(deadline_s))
+        if received is None:
+            self.require_open()  # closed meanwhile is not the same as nothing having come
+        return received
+
+    def discard_notes(self, channel: int) -> None:
+        """Throws away what has arrived on a channel, so that it does not count against its sender any more."""
+        self.require_open()
+        with self.errors_named():
+            self.engine.discard_notes(channel)
 
     def close(self) -> None:
         """Says goodbye to the peers and ends the I/O thread. Harmless when repeated."""
