@@ -4,12 +4,16 @@
 namespace nb = nanobind;
 
 void bind_engine(nb::module_& module);
+void bind_join_messages(nb::module_& module);
 void bind_kernels(nb::module_& module);
+void bind_machine(nb::module_& module);
 void bind_sim(nb::module_& module);
 
 NB_MODULE(_native, module) {
   module.doc() = "Holdfast's native core: the reactor, the kernels and the simulator.";
   bind_kernels(module);
   bind_engine(module);
+  bind_join_messages(module);
+  bind_machine(module);
   bind_sim(module);
 }

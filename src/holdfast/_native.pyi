@@ -293,6 +293,9 @@ class Engine:
     def receive_note(self, channel: int, timeout_s: float) -> tuple[int, bytes] | None:
         """(sender, bytes) of the next note on a channel."""
 
+    def discard_notes(self, channel: int) -> None:
+        """Throws away what has arrived on a channel."""
+
     def publish(self, *, from_operation: int, t_b_s: float, t_c_s: float, early_wait_ratio: float, credit: int, deterministic: bool, duty_limit_s: float) -> None:
         """Parameters that hold from a named operation on."""
 
@@ -323,6 +326,87 @@ def source_address_towards(host: str) -> str:
 
 def interface_holding(address: str) -> str:
     """The interface that has an address, or ''."""
+
+MAX_RANKS: int = 4096
+
+class Introduction:
+    """Which host a rank is on, and what all ranks must have in common."""
+
+    def __init__(self, *, protection: Protection, deterministic: bool, measures_deadline: bool, warmup_operations: int, key_fingerprint: bytes, host_identity: str) -> None: ...
+
+    @property
+    def protection(self) -> Protection: ...
+
+    @property
+    def deterministic(self) -> bool: ...
+
+    @property
+    def measures_deadline(self) -> bool: ...
+
+    @property
+    def warmup_operations(self) -> int: ...
+
+    @property
+    def key_fingerprint(self) -> bytes: ...
+
+    @property
+    def host_identity(self) -> str: ...
+
+    def encode(self) -> bytes: ...
+
+    @staticmethod
+    def decode(message: bytes) -> Introduction | None:
+        """None when the bytes are not such a message."""
+
+class Whereabouts:
+    """Where a rank listens, and which process it is."""
+
+    def __init__(self, *, address: str, port: int, process: bytes) -> None: ...
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+    @property
+    def process(self) -> bytes: ...
+
+    def encode(self) -> bytes: ...
+
+    @staticmethod
+    def decode(message: bytes) -> Whereabouts | None:
+        """None when the bytes are not such a message."""
+
+class DatagramLimit:
+    """The largest datagram the paths of a rank allow."""
+
+    def __init__(self, *, size: int) -> None: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def encode(self) -> bytes: ...
+
+    @staticmethod
+    def decode(message: bytes) -> DatagramLimit | None:
+        """None when the bytes are not such a message."""
+
+def cpu_features() -> list[str]:
+    """Those of the instructions Holdfast can use that this CPU has."""
+
+def openssl_version() -> str:
+    """The version of the OpenSSL that was loaded."""
+
+def seals_with_vector_instructions() -> bool:
+    """
+    Whether AES-GCM runs on the CPU's vector instructions; else by OpenSSL.
+    """
+
+def sealing_rate(datagram_bytes: int, authenticate_only: bool, seconds: float) -> tuple[float, float]:
+    """
+    (sealed, opened): bytes per second on this core, measured for about so long.
+    """
 
 class SimBlock:
     """One block of a simulated result beside what went into it."""
