@@ -6,11 +6,14 @@ BIN := $(VENV)/bin
 export PATH := $(abspath $(BIN)):$(PATH)
 NATIVE_SOURCES := $(shell find native -name '*.cc' -o -name '*.h') CMakeLists.txt pyproject.toml
 
-.PHONY: help demo test setup build lint native-tests python-tests stubs format bench clean
+.PHONY: help demo test check setup build lint native-tests python-tests sanitize fuzz coverage simulations chaos
+.PHONY: stubs format bench clean
 
 help:
 	@echo "make demo    train digits with Holdfast and with Gloo, side by side (sets itself up)"
 	@echo "make test    lint, build, native tests, simulations, Python tests (sets itself up)"
+	@echo "make check   test, sanitize, fuzz, coverage, simulations and chaos, with one summary (about 40 minutes)"
+	@echo "             each of them is a target of its own"
 	@echo "make bench   time an all-reduce over loopback against Gloo"
 	@echo "make stubs   write the type stub of the native module"
 	@echo "make format  format Python and C++"
@@ -54,6 +57,26 @@ native-tests:
 
 python-tests:
 	python -m pytest -m "not slow" --numprocesses 2 --dist loadgroup
+
+# What takes too long for every run. `make check` runs all of it and ends with one summary.
+check: build
+	scripts/check
+
+sanitize: setup
+	scripts/sanitize
+
+fuzz: setup
+	scripts/fuzz
+
+coverage: setup
+	scripts/coverage
+
+simulations: build native-tests
+	scripts/simulations
+
+chaos: build
+	python -m pytest -m chaos tests/chaos
+	SPIN_SECONDS=60 SPIN_SEED=$$RANDOM python -m pytest tests/misuse
 
 stubs: build
 	python -m nanobind.stubgen -q -m holdfast._native -o src/holdfast/_native.pyi

@@ -22,7 +22,7 @@ struct TransmitBatch {
   std::uint32_t num_datagrams = 0;
   std::size_t total_bytes = 0;
 
-  TransmitBatch() : scratch_(std::make_unique<std::uint8_t[]>(scratch_bytes)) {}
+  TransmitBatch() : scratch_(std::make_unique_for_overwrite<std::uint8_t[]>(scratch_bytes)) {}
 
   void clear() {
     parts.clear();

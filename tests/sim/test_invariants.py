@@ -14,7 +14,9 @@ import pytest
 from holdfast._native import SimRuns
 from holdfast.sim import Scenario, load_scenario, run, run_many, shipped_scenarios
 
-SEEDS_PER_SCENARIO = 50
+# FIRST_SEED and SEEDS_PER_SCENARIO explore further than the seeds every run of the tests repeats.
+FIRST_SEED = int(os.environ.get("FIRST_SEED", "1"))
+SEEDS_PER_SCENARIO = int(os.environ.get("SEEDS_PER_SCENARIO", "50"))
 NUM_THREADS = 2
 
 # What a scenario must have done to the traffic: a fault test that cannot fail is worse than none.
@@ -61,10 +63,8 @@ def test_there_are_at_least_two_thousand_runs() -> None:
 
 @pytest.mark.parametrize("name", shipped_scenarios())
 def test_invariants_hold(name: str) -> None:
-    # HOLDFAST_FIRST_SEED explores further than the seeds every run of the tests repeats.
-    first_seed = int(os.environ.get("HOLDFAST_FIRST_SEED", "1"))
     scenario = load_scenario(name)
-    halves = run_on_two_threads(scenario, first_seed, SEEDS_PER_SCENARIO)
+    halves = run_on_two_threads(scenario, FIRST_SEED, SEEDS_PER_SCENARIO)
     for half in halves:
         for failed in half.failed:
             violations = "\n".join(failed.violations)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -26,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 _KEPT_OUTCOMES = 10_000
 _STATE_VERSION = 1
+_STATE_ORIGIN = "what state_dict() of this version returned"
 _DETACH_PATIENCE_MS = 10_000.0
 
 
@@ -113,7 +115,9 @@ class Handle:
     def _note(self, outcome: Outcome) -> None:
         self._outcomes.append(outcome)
         self._totals.add(outcome)
-        for change in self._link.engine.take_peer_changes():
+        with self._link.errors_named():
+            changes = self._link.engine.take_peer_changes()
+        for change in changes:
             state = change.state.name
             if state in ("dead", "left"):
                 logger.warning(
@@ -213,10 +217,15 @@ class Handle:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a bound measured by an earlier run. Every rank loads the same."""
         self._require_open()
-        if state.get("version") != _STATE_VERSION:
-            raise ConfigError(f"this state has version {state.get('version')!r}, not {_STATE_VERSION}")
-        if state["deadline_ms"] is not None:
-            self._reducer.adopt(given_bound(float(state["deadline_ms"])))
+        if not isinstance(state, Mapping) or state.get("version") != _STATE_VERSION:
+            version = state.get("version") if isinstance(state, Mapping) else None
+            raise ConfigError(f"this state has version {version!r}, not {_STATE_VERSION}", what_to_try=_STATE_ORIGIN)
+        deadline_ms = state.get("deadline_ms")
+        if deadline_ms is None:
+            return
+        if type(deadline_ms) not in (int, float) or not 0 < deadline_ms < math.inf:
+            raise ConfigError(f"the bound in this state is {deadline_ms!r}", what_to_try=_STATE_ORIGIN)
+        self._reducer.adopt(given_bound(float(deadline_ms)))
 
     def detach(self) -> None:
         """Synchronizes, gives the model back to DDP's own all-reduce, and closes the link. Harmless when repeated."""

@@ -42,6 +42,8 @@ def join(
     store: Store, *, rank: int, num_ranks: int, config: Config, step_bytes: int, epoch: int = 0, record: bool = False
 ) -> Link:
     """Finds all peers, agrees on keys and sizes, and returns when every path has answered."""
+    if not 0 <= rank < num_ranks:
+        raise JoinError(f"there is no rank {rank} in a job of {num_ranks}", what_to_try="ranks count from 0")
     if num_ranks > _native.MAX_RANKS:
         raise ConfigError(
             f"{num_ranks} ranks, and a job has at most {_native.MAX_RANKS}", what_to_try="fewer ranks per job"

@@ -10,7 +10,7 @@ from typing import cast
 from holdfast import _native
 from holdfast.control.deadline import Bound, given_bound, measured_bound
 from holdfast.errors import BucketMismatch, DeadlineExceeded, OperationError, PeerDead
-from holdfast.link.link import Link
+from holdfast.link.link import Link, require_finite
 from holdfast.outcome import Outcome, PeerOutcome, StageEnd
 
 logger = logging.getLogger(__name__)
@@ -105,13 +105,15 @@ class TransposeAllReduce:
 
     def _release_abandoned(self) -> None:
         for operation in list(self._abandoned):
-            if self.link.engine.wait(operation, 0.0) is not None:
+            with self.link.errors_named():
+                ended = self.link.engine.wait(operation, 0.0) is not None
+            if ended:
                 self._abandoned.discard(operation)
                 self._in_flight.pop(operation, None)
 
     def barrier(self, deadline_ms: float) -> None:
         """Returns when every rank has called it, or raises an error that names those that did not."""
-        self._exchange(0.0, deadline_ms)
+        self._exchange(0.0, require_finite(deadline_ms))
 
     def _submit(
         self,
@@ -126,22 +128,24 @@ class TransposeAllReduce:
             deadline_ms = exact_deadline_ms or self.config.exact_deadline_ms
         else:
             deadline_ms = self.bound.deadline_ms
-        operation = self.link.engine.all_reduce(
-            data=memory.address,
-            count=memory.count,
-            format=memory.format,
-            layout=layout,
-            exact=exact,
-            deadline_s=deadline_ms / 1e3,
-            average=average,
-        )
+        with self.link.errors_named():
+            operation = self.link.engine.all_reduce(
+                data=memory.address,
+                count=memory.count,
+                format=memory.format,
+                layout=layout,
+                exact=exact,
+                deadline_s=deadline_ms / 1e3,
+                average=average,
+            )
         self._next_operation = operation + 1
         self._in_flight[operation] = memory
         return Pending(operation, bucket, memory, exact, deadline_ms)
 
     def _finish(self, pending: Pending) -> Outcome:
         try:
-            report = self.link.engine.wait(pending.operation, pending.deadline_ms / 1e3 + _GRACE_S)
+            with self.link.errors_named():
+                report = self.link.engine.wait(pending.operation, pending.deadline_ms / 1e3 + _GRACE_S)
         except BaseException:
             self.abandon(pending)
             raise
