@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "control": {"control"},
     "reroute": {"reroute", "roster", "link"},
     "roster": {"roster", "link"},
+    "doctor": {"doctor", "link"},
 }
 FREE = {"config", "errors", "outcome", "_native"}
 

@@ -53,7 +53,7 @@ def _routes(plan: Plan) -> Iterable[Route]:
 def _route(peer: Peer, *, is_master: bool) -> Route:
     route = Route(name=str(peer), host=peer.host, is_master=is_master)
     try:
-        address = interface._resolve(peer.host)
+        address = interface.resolve(peer.host)
         is_this_host = interface.is_loopback(address) or bool(_native.interface_holding(address))
         route = replace(route, address=address, is_this_host=is_this_host)
         source = _native.source_address_towards(address)

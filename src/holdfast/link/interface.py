@@ -51,7 +51,7 @@ def choose_address(*, interface: str | None, single_host: bool, master: str | No
             what_to_try="set MASTER_ADDR, or `interface` to an interface or own address the other hosts can reach",
         )
     try:
-        address = _native.source_address_towards(_resolve(master))
+        address = _native.source_address_towards(resolve(master))
     except RuntimeError as error:
         raise JoinError(f"no route to the master {master}: {error}", what_to_try="set `interface`") from error
     return ChosenAddress(address, _native.interface_holding(address), f"route to the master {master}")
@@ -66,7 +66,7 @@ def datagram_bytes_for(peers: Iterable[str]) -> int:
     return min(sizes)
 
 
-def _resolve(host: str) -> str:
+def resolve(host: str) -> str:
     try:
         answers = socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)
     except OSError as error:
