@@ -75,7 +75,7 @@ simulations: build native-tests
 	scripts/simulations
 
 chaos: build
-	python -m pytest -m chaos tests/chaos
+	python -m pytest tests/chaos -m chaos --numprocesses 3 --dist load
 	SPIN_SECONDS=60 SPIN_SEED=$$RANDOM python -m pytest tests/misuse
 
 stubs: build

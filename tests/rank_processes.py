@@ -15,6 +15,7 @@ Every rank that ends by itself is checked for what it leaves behind: no I/O thre
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import faulthandler
 import gc
@@ -135,7 +136,8 @@ class RankProcesses:
         """Waits until a rank says this word, or any rank has failed instead."""
         ends = time.monotonic() + timeout_s
         while not self.store.check([f"said/{word}"]):
-            if wait(self._pipes, 0.02):
+            # One may say its last word and end: its word counts.
+            if wait(self._pipes, 0.02) and not self.store.check([f"said/{word}"]):
                 self.results()  # raises what it failed with
                 return
             if time.monotonic() > ends:
@@ -263,6 +265,9 @@ def _run_rank(
         gc.collect()
         left = left_behind()
         assert not left, f"left behind: {left}"
+    except SystemExit:
+        atexit._run_exitfuncs()  # a script that exits runs these, a multiprocessing child does not
+        raise
     except BaseException as error:
         ended = _Ended(error=error, trace=traceback.format_exc())
     pipe.send_bytes(_pickled(ended))
