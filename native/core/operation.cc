@@ -69,12 +69,12 @@ void Operation::on_call(Time now, const Call& call) {
     fail(now, Status::mismatch, {conflicting_peer_});
     return;
   }
+  identified_by_ = rank_;
+  adopt_early_results();  // also when the call fails: the report speaks of what arrived before it
   if (const auto gone = gone_peers(); !gone.empty() && identity_.delivery == Delivery::exact) {
     fail(now, Status::peer_dead, gone);  // nothing it could wait for
     return;
   }
-  identified_by_ = rank_;
-  adopt_early_results();
   continue_turns(Stage::contribution);
   progress(now);
 }
@@ -149,6 +149,9 @@ std::optional<Drop> Operation::place_result(Time now, const Header& header, std:
     // The owner may lack some contributions but never all of them: that would be a hole.
     const bool lacks_all = header.missing > std::uint64_t{count} * (num_ranks_ - 1u);
     if (header.type == PacketType::data && lacks_all) return Drop::malformed;
+    // The owner of an exact sum closes it with everything or not at all.
+    const bool lacks_any = header.type == PacketType::hole || header.missing != 0;
+    if (lacks_any && identity_.delivery == Delivery::exact) return Drop::malformed;
     if (!called_ && !hold_results_early()) return Drop::early_over_cap;
     // The owner has closed its sum: what is still to be sent of the own contribution would come too late, and the
     // result is about to be written over it.
@@ -393,7 +396,9 @@ void Operation::stop_sending_results() {
 // Two stages after the sum was closed nobody waits for it any more: a peer that acknowledges none of it must not keep
 // it in memory for ever.
 Time Operation::results_wanted_until() const {
-  return contributions_closed_at_ == never ? never : contributions_closed_at_ + 2 * stage_bound_;
+  // The others wait by the common bound, however short the own deadline is.
+  const Duration common = std::max(stage_bound_, parameters_.t_b);
+  return contributions_closed_at_ == never ? never : contributions_closed_at_ + 2 * common;
 }
 
 // ---------------------------------------------------------------------------------------------------- time and peers

@@ -157,7 +157,7 @@ std::optional<Note> Reactor::receive_note(std::uint32_t channel, Duration patien
   if (!wait_for(lock, patience, [&] { return !notes_[channel].empty(); })) return std::nullopt;
   Note note = std::move(notes_[channel].front());
   notes_[channel].pop_front();
-  commands_.push_back(ReleaseNote{note.sender, note.bytes.size()});
+  commands_.emplace_back(ReleaseNote{note.sender, note.bytes.size()});
   lock.unlock();
   if (asleep_.exchange(false)) wake();
   return note;
@@ -165,7 +165,7 @@ std::optional<Note> Reactor::receive_note(std::uint32_t channel, Duration patien
 
 void Reactor::discard_notes(std::uint32_t channel) {
   const std::lock_guard lock(mutex_);
-  for (const Note& note : notes_[channel]) commands_.push_back(ReleaseNote{note.sender, note.bytes.size()});
+  for (const Note& note : notes_[channel]) commands_.emplace_back(ReleaseNote{note.sender, note.bytes.size()});
   notes_.erase(channel);
 }
 

@@ -782,6 +782,31 @@ HF_CASE(exact_called_after_a_death_fails_in_the_call) {
   HF_EQUAL(bench.outbox.summary(), "");
 }
 
+HF_CASE(an_exact_result_has_no_holes_and_lacks_nobody) {
+  Bench bench(exact_setting());
+  bench.call(0);
+  Header hole = bench.header(PacketType::hole, Stage::result, 1);
+  hole.offset = bench.shard_of(1).begin;
+  hole.missing = 16;
+  HF_EQUAL(bench.give(1, hole), "malformed");
+  HF_EQUAL(bench.result(1, 1, {0, 16}, 0, 1), "malformed");
+  HF_EQUAL(bench.result(1, 1, {0, 16}), "accepted");
+}
+
+// Found by the fuzz target `hostile`: such a call left its gradient where it said that a result was.
+HF_CASE(exact_called_after_a_death_has_the_results_that_came_before) {
+  Bench bench(exact_setting());
+  HF_EQUAL(bench.result(1, 1, {0, 16}), "accepted");
+  bench.outbox.alive[2] = false;
+  bench.operation.on_peer_gone(2, 2);
+  bench.call(3);
+  HF_EQUAL(text(bench.report().status), "peer_dead");
+  HF_EQUAL(text(bench.report().missing), "0-32 48-64 64-96 ");
+  HF_CHECK(bench.all_equal({32, 48}, 2.0f));
+  HF_CHECK(bench.all_equal({0, 32}, 0.0f) && bench.all_equal({48, 96}, 0.0f));
+  HF_EQUAL(bench.report().delivered, 48u);
+}
+
 HF_CASE(exact_does_not_fail_over_a_peer_that_owes_nothing_any_more) {
   // Rank 2 gave all it had to give and left; rank 1's result is still on its way.
   Bench bench(exact_setting());
