@@ -76,6 +76,7 @@ simulations: build native-tests
 
 chaos: build
 	python -m pytest tests/chaos -m chaos --numprocesses 3 --dist load
+	python -m pytest tests/hostile
 	SPIN_SECONDS=60 SPIN_SEED=$$RANDOM python -m pytest tests/misuse
 
 stubs: build

@@ -35,9 +35,9 @@ def test_an_operation_it_contradicts_fails_with_its_name(start_ranks: Any, kind:
     [
         ("operations_without_end", "beyond_window"),
         ("early_without_end", "early_over_cap"),
-        ("bitmaps_without_end", "early_over_cap"),
-        ("note_never_finished", "oversized"),
-        ("note_unread", "oversized"),
+        pytest.param("bitmaps_without_end", "early_over_cap", marks=pytest.mark.slow),
+        pytest.param("note_never_finished", "oversized", marks=pytest.mark.slow),
+        pytest.param("note_unread", "oversized", marks=pytest.mark.slow),
     ],
 )
 def test_what_has_no_end_meets_a_cap(start_ranks: Any, kind: str, cause: str) -> None:
