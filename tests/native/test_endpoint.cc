@@ -1035,6 +1035,9 @@ HF_CASE(a_peer_cannot_inflate_the_reported_share) {
 HF_CASE(a_peer_that_never_acknowledges_results_does_not_keep_them) {
   Rogue rogue;
   rogue.become_alive();
+  Parameters common;
+  common.t_b = 50 * millisecond;
+  rogue.victim.publish(common);
   std::vector<std::vector<float>> data(10, std::vector<float>(64, 1.0f));
   for (std::uint32_t operation = 0; operation < 10; ++operation) {
     rogue.victim.call(rogue.now, call_on(data[operation], Delivery::exact, 100 * millisecond));
