@@ -51,6 +51,7 @@ lint:
 
 # The same build directory as the extension, so that the core is compiled once.
 native-tests:
+	@mkdir -p build
 	cmake -S . -B build/python -DHOLDFAST_BUILD_TESTS=ON > build/configure.log || { cat build/configure.log; exit 1; }
 	cmake --build build/python
 	ctest --test-dir build/python --output-on-failure --timeout 120

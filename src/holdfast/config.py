@@ -140,12 +140,16 @@ def _check(config: Config) -> None:
             f"a silence limit of {config.silence_limit_ms} ms leaves no room for heartbeats every {config.heartbeat_ms} ms",
             what_to_try="a limit of at least two heartbeats",
         )
-    if not 0 <= config.credit <= 255 or not 0 <= config.port <= 65_535:
-        raise ConfigError("credit must be 0 to 255 and port 0 to 65,535")
+    if not 0 <= config.credit <= 255:
+        raise ConfigError(f"credit is {config.credit}, and must be 0 to 255")
+    if not 0 <= config.port <= 65_535:
+        raise ConfigError(f"port is {config.port}, and must be 0 to 65,535")
     if not 0 < config.early_wait_ratio <= 1:
-        raise ConfigError("early_wait_ratio must be above 0 and at most 1")
+        raise ConfigError(f"early_wait_ratio is {config.early_wait_ratio}, and must be above 0 and at most 1")
     if config.packets_per_key < 1 or config.packets_per_key > 1 << 23:
-        raise ConfigError("packets_per_key must be 1 to 2^23: AES-GCM is not safe beyond")
+        raise ConfigError(
+            f"packets_per_key is {config.packets_per_key}, and must be 1 to 2^23: AES-GCM is not safe beyond"
+        )
     if config.datagram_bytes is not None and not 576 <= config.datagram_bytes <= 16_320:
         raise ConfigError("datagram_bytes must be 576 to 16,320", what_to_try="leave it out; the path MTU decides")
 

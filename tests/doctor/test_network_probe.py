@@ -129,3 +129,11 @@ def test_ports_the_kernel_hands_out_are_known_unless_reserved(tmp_path: Path, mo
 def test_the_smallest_datagram_is_the_native_core_s() -> None:
     sources = "".join(path.read_text() for path in sorted((ROOT / "native" / "core").glob("*.[ch]*")))
     assert re.findall(r"\bmin_datagram_bytes = (\d+)", sources) == [str(path_checks.SMALLEST_DATAGRAM_BYTES)]
+
+
+def test_a_range_of_ports_that_somebody_has_is_not_suggested() -> None:
+    first = port_probe.free_range("127.0.0.1", 4)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as holder:
+        holder.bind(("127.0.0.1", first + 3))
+        other = port_probe.free_range("127.0.0.1", 4)
+    assert not set(range(first, first + 4)) & set(range(other, other + 4))

@@ -9,6 +9,9 @@ from holdfast.doctor.facts import Facts, NetworkFacts, Plan, ProcessorFacts
 from holdfast.doctor.finding import Finding
 from holdfast.doctor.system_probe import probe_clock, probe_system
 
+# Where no path is known: what an Ethernet MTU and a tunnel leave.
+_USUAL_DATAGRAM_BYTES = 1_372
+
 
 def gather(plan: Plan, notice: Callable[[str], None] = lambda what: None) -> Facts:
     """Asks this host. Takes a few seconds, most of them to import torch; `notice` is told what is being asked."""
@@ -25,7 +28,7 @@ def gather(plan: Plan, notice: Callable[[str], None] = lambda what: None) -> Fac
     notice("network")
     network = probe_network(plan)
     notice("speed of sealing")
-    return Facts(plan, system, clock, probe_processor(network.datagram_bytes), network)
+    return Facts(plan, system, clock, probe_processor(network.datagram_bytes or _USUAL_DATAGRAM_BYTES), network)
 
 
 def judge(facts: Facts) -> list[Finding]:

@@ -192,6 +192,9 @@ class NetworkFacts:
     ephemeral_ports: tuple[int, ...] = ()
     """Those of the planned ports that the kernel may hand to any program that asks for a free one."""
 
+    free_port: int = 29_600
+    """First of as many as are planned, all free and out of the kernel's way."""
+
     @property
     def spans_hosts(self) -> bool:
         return any(not route.is_this_host for route in self.routes)

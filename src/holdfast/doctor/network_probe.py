@@ -33,6 +33,7 @@ def probe_network(plan: Plan) -> NetworkFacts:
         segmented_trip=loopback_trip.segmented(choice.address, size),
         taken_ports=tuple(port_probe.taken(choice.address, ports)),
         ephemeral_ports=tuple(port_probe.ephemeral(ports)),
+        free_port=port_probe.free_range(choice.address, plan.num_local_ranks),
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from holdfast.doctor.facts import TakenPort
 
 HIGHEST_PORT = 65_535
+_FIRST_SUGGESTED = 29_600  # below the range from which Linux hands out ports, and above torch's own
 _IPV4 = Path("/proc/sys/net/ipv4")
 
 
@@ -36,6 +37,15 @@ def ephemeral(ports: Sequence[int]) -> list[int]:
     except (OSError, ValueError):
         return []
     return [port for port in ports if lowest <= port <= highest and not any(port in part for part in reserved)]
+
+
+def free_range(address: str, count: int) -> int:
+    """The first of so many ports in a row that nobody has and that the kernel hands to nobody."""
+    for first in range(_FIRST_SUGGESTED, HIGHEST_PORT - count, max(count, 100)):
+        ports = range(first, first + count)
+        if not ephemeral(ports) and not any(taken(address, ports)):
+            return first
+    return _FIRST_SUGGESTED
 
 
 def _parse_ranges(text: str) -> list[range]:

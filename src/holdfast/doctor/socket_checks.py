@@ -9,7 +9,6 @@ from holdfast.doctor.quantities import bits_per_second, mebibytes
 # A round trip in a loaded data centre. The true one is known only when peers talk.
 ASSUMED_ROUND_TRIP_S = 1e-3
 HIGHEST_PORT = 65_535
-SUGGESTED_PORT = 29_600  # below the range from which Linux hands out ports, and above the privileged ones
 
 
 def needed_receive_bytes(bits_per_s: float, lateness_p50_us: float) -> int:
@@ -140,22 +139,23 @@ def check_ports(network: NetworkFacts, plan: Plan) -> Finding | None:
     first, last = plan.config.port, plan.config.port + plan.num_local_ranks - 1
     if first == 0:
         return ok("ports", "any that are free")
-    planned = f"{first}-{last}" if last > first else str(first)
-    move = f"export HOLDFAST_PORT={SUGGESTED_PORT}  # the same on all hosts; any other free range will do"
+    planned = _span((first, last))
+    move = f"export HOLDFAST_PORT={network.free_port}  # the same on all hosts; any other free range will do"
     if last > HIGHEST_PORT:
         return problem(
             "ports", f"{planned}: there is no port above {HIGHEST_PORT}", "the last ranks cannot open theirs", move
         )
     if network.taken_ports:
+        who = f"sport >= :{first} and sport <= :{last}" if last > first else f"sport = :{first}"
         taken = "; ".join(
             f"{entry.port}: {entry.error}" + (f" ({entry.holder})" if entry.holder else "")
             for entry in network.taken_ports
         )
         return problem(
             "ports",
-            f"of {planned}, {taken}",
+            f"of {planned}, {taken}" if last > first else taken,
             "ranks that need them cannot join; all is well if it is your job that has them",
-            f"sudo ss -ulpn 'sport >= :{first} and sport <= :{last}'  # who has them",
+            f"sudo ss -ulpn '{who}'  # who has them",
             move,
         )
     if network.ephemeral_ports:
@@ -170,7 +170,7 @@ def check_ports(network: NetworkFacts, plan: Plan) -> Finding | None:
 
 
 def _span(ports: tuple[int, ...]) -> str:
-    return str(ports[0]) if len(ports) == 1 else f"{ports[0]}-{ports[-1]}"
+    return str(ports[0]) if ports[0] == ports[-1] else f"{ports[0]}-{ports[-1]}"
 
 
 def check_firewall(network: NetworkFacts, plan: Plan) -> Finding | None:
@@ -178,12 +178,13 @@ def check_firewall(network: NetworkFacts, plan: Plan) -> Finding | None:
     if not network.spans_hosts:
         return None
     if plan.config.port:
-        ports = f"{plan.config.port}-{plan.config.port + plan.num_local_ranks - 1}"
-        return ok("firewall", f"unknown from here; UDP {ports} must pass between the hosts")
+        ports = (plan.config.port, plan.config.port + plan.num_local_ranks - 1)
+        return ok("firewall", f"unknown from here; UDP {_span(ports)} must pass between the hosts")
+    first, last = network.free_port, network.free_port + plan.num_local_ranks - 1
     return advice(
         "firewall",
         "unknown from here; as no port is set, every UDP port must pass between the hosts",
         "where one does not, joining ends in PeerUnreachable",
-        f"export HOLDFAST_PORT={SUGGESTED_PORT}  # on all hosts, if there is a firewall; then open the range on each:",
-        f"sudo ufw allow {SUGGESTED_PORT}:{SUGGESTED_PORT + plan.num_local_ranks - 1}/udp  # or in the security group",
+        f"export HOLDFAST_PORT={first}  # on all hosts, if there is a firewall; then open the range on each:",
+        f"sudo ufw allow {_span((first, last)).replace('-', ':')}/udp  # or in the security group",
     )

@@ -134,15 +134,25 @@ def check_timers(facts: Facts) -> Finding:
     if late_ms <= LATE_SHARE_OF_STAGE * bound_ms / 2:
         return ok("timers", found)
     setting = "DEADLINE_FLOOR_MS" if config.deadline_ms is None else "DEADLINE_MS"
-    enough_ms = math.ceil(2 * late_ms / LATE_SHARE_OF_STAGE)
+    enough_ms = _round_up(2 * late_ms / LATE_SHARE_OF_STAGE)
     return advice(
         "timers",
         found,
-        f"a stage has half of the bound, {bound_ms / 2:g} ms; with wake-ups that late the scheduler decides who is late, "
-        "not the network",
+        f"{_when_bound_is(config.deadline_ms, bound_ms)} a stage has {bound_ms / 2:g} ms; with wake-ups that late the "
+        "scheduler decides who is late, not the network",
         "vmstat 1 5  # r above the number of cores: too much runs here; st above 0: the hypervisor takes time away",
         f"export HOLDFAST_{setting}={enough_ms}  # on all ranks, if it stays like that",
     )
+
+
+def _when_bound_is(given_ms: float | None, bound_ms: float) -> str:
+    return f"if the measured bound falls to its floor of {bound_ms:g} ms," if given_ms is None else "by the bound given"
+
+
+def _round_up(milliseconds: float) -> int:
+    """To a number that is the same on every host that is about as late."""
+    scale = 10.0 ** math.floor(math.log10(milliseconds))
+    return int(next(step for step in (2, 5, 10) if step * scale >= milliseconds) * scale)
 
 
 def _numbers(version: str) -> tuple[int, ...]:
