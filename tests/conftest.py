@@ -7,12 +7,22 @@ from typing import Any
 
 import pytest
 
+_STARTING_PROCESSES = (
+    "test_demo.py",
+    "test_examples.py",
+    "test_bench.py",
+    "test_cloud.py",
+    "test_kill.py",
+    "test_lab.py",
+)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that start processes share one worker: side by side they would fight for the cores and measure each other."""
     for item in items:
         starts_ranks = {"run_ranks", "start_ranks", "rank_server"} & set(getattr(item, "fixturenames", ()))
-        if starts_ranks or item.path.name in ("test_demo.py", "test_examples.py", "test_bench.py"):
+        of_the_lab = {"cloud", "shared_cloud"} & set(getattr(item, "fixturenames", ()))
+        if starts_ranks or of_the_lab or item.path.name in _STARTING_PROCESSES:
             item.add_marker(pytest.mark.xdist_group("processes"))
 
 

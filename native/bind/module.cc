@@ -8,6 +8,7 @@ void bind_join_messages(nb::module_& module);
 void bind_kernels(nb::module_& module);
 void bind_machine(nb::module_& module);
 void bind_sim(nb::module_& module);
+void bind_switch(nb::module_& module);
 
 NB_MODULE(_native, module) {
   module.doc() = "Holdfast's native core: the reactor, the kernels and the simulator.";
@@ -16,4 +17,5 @@ NB_MODULE(_native, module) {
   bind_join_messages(module);
   bind_machine(module);
   bind_sim(module);
+  bind_switch(module);
 }

@@ -1,6 +1,6 @@
 """Holdfast's native core: the reactor, the kernels and the simulator."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import enum
 
 
@@ -560,3 +560,284 @@ def sim_run_many(values: dict[str, object], first_seed: int, count: int, stop_at
 
 def replay_trace(trace: bytes) -> Replay:
     """Feeds the recorded trace of a real rank to a fresh endpoint."""
+
+class Lengths(enum.Enum):
+    """How the lengths of episodes and of the gaps between them are spread."""
+
+    exponential = 0
+
+    uniform = 1
+
+class Episodes:
+    """
+    Something that comes and goes by the clock. Without a gap it is always there.
+    """
+
+    def __init__(self, on_ms: float = 0.0, off_ms: float = 0.0, lengths: Lengths = Lengths.exponential, spread_ratio: float = 0.0) -> None: ...
+
+    @property
+    def on_ms(self) -> float:
+        """Mean length of an episode."""
+
+    @on_ms.setter
+    def on_ms(self, arg: float, /) -> None: ...
+
+    @property
+    def off_ms(self) -> float:
+        """Mean gap between two; 0: one episode that never ends."""
+
+    @off_ms.setter
+    def off_ms(self, arg: float, /) -> None: ...
+
+    @property
+    def lengths(self) -> Lengths: ...
+
+    @lengths.setter
+    def lengths(self, arg: Lengths, /) -> None: ...
+
+    @property
+    def spread_ratio(self) -> float:
+        """
+        Uniform lengths lie in mean x (1 - spread) to mean x (1 + spread); 0: all equal.
+        """
+
+    @spread_ratio.setter
+    def spread_ratio(self, arg: float, /) -> None: ...
+
+    def __eq__(self, arg: object, /) -> bool: ...
+
+class PortConditions:
+    """
+    One host's link to the switch, and the switch's queue towards the host.
+    """
+
+    @property
+    def uplink_bits_per_s(self) -> float:
+        """Host to switch; never drops."""
+
+    @uplink_bits_per_s.setter
+    def uplink_bits_per_s(self, arg: float, /) -> None: ...
+
+    @property
+    def downlink_bits_per_s(self) -> float:
+        """Switch to host."""
+
+    @downlink_bits_per_s.setter
+    def downlink_bits_per_s(self, arg: float, /) -> None: ...
+
+    @property
+    def queue_bytes(self) -> int:
+        """Towards the host, drop-tail, cross traffic included."""
+
+    @queue_bytes.setter
+    def queue_bytes(self, arg: int, /) -> None: ...
+
+    @property
+    def cross_traffic_share(self) -> float:
+        """
+        Of the downlink's rate, during `cross_traffic`; it comes first, and fills the queue.
+        """
+
+    @cross_traffic_share.setter
+    def cross_traffic_share(self, arg: float, /) -> None: ...
+
+    @property
+    def cross_traffic(self) -> Episodes: ...
+
+    @cross_traffic.setter
+    def cross_traffic(self, arg: Episodes, /) -> None: ...
+
+    @property
+    def slow_down_ratio(self) -> float:
+        """Divides the downlink's rate, during `slow_downs`."""
+
+    @slow_down_ratio.setter
+    def slow_down_ratio(self, arg: float, /) -> None: ...
+
+    @property
+    def slow_downs(self) -> Episodes: ...
+
+    @slow_downs.setter
+    def slow_downs(self, arg: Episodes, /) -> None: ...
+
+    @property
+    def frozen(self) -> bool:
+        """
+        During `freezes` neither direction moves; each holds up to `queue_bytes` and drops the rest.
+        """
+
+    @frozen.setter
+    def frozen(self, arg: bool, /) -> None: ...
+
+    @property
+    def freezes(self) -> Episodes: ...
+
+    @freezes.setter
+    def freezes(self, arg: Episodes, /) -> None: ...
+
+    @property
+    def down(self) -> bool:
+        """Everything to and from the host is lost."""
+
+    @down.setter
+    def down(self, arg: bool, /) -> None: ...
+
+class PathConditions:
+    """From one host to another, one way."""
+
+    @property
+    def loss_ratio(self) -> float:
+        """Each packet by itself."""
+
+    @loss_ratio.setter
+    def loss_ratio(self, arg: float, /) -> None: ...
+
+    @property
+    def burst_loss_ratio(self) -> float:
+        """During `bursts`: with their gaps a Gilbert-Elliott channel on a clock."""
+
+    @burst_loss_ratio.setter
+    def burst_loss_ratio(self, arg: float, /) -> None: ...
+
+    @property
+    def bursts(self) -> Episodes: ...
+
+    @bursts.setter
+    def bursts(self, arg: Episodes, /) -> None: ...
+
+    @property
+    def delay_ms(self) -> float: ...
+
+    @delay_ms.setter
+    def delay_ms(self, arg: float, /) -> None: ...
+
+    @property
+    def tail_delay_ms(self) -> float:
+        """Added to the delay during `tails`; packets never overtake each other."""
+
+    @tail_delay_ms.setter
+    def tail_delay_ms(self, arg: float, /) -> None: ...
+
+    @property
+    def tails(self) -> Episodes: ...
+
+    @tails.setter
+    def tails(self, arg: Episodes, /) -> None: ...
+
+class Conditions:
+    """What the network is like: every port and every path."""
+
+    def __init__(self, num_ports: int) -> None: ...
+
+    @property
+    def ports(self) -> tuple[PortConditions, ...]:
+        """By port; change the elements in place."""
+
+    @property
+    def paths(self) -> Mapping[tuple[int, int], PathConditions]:
+        """By (from, to); change the elements in place."""
+
+    def validate(self) -> None:
+        """Raises ValueError that names what is out of its range."""
+
+class PortReport:
+    """Traffic of one port, in IP packets of at most the MTU."""
+
+    @property
+    def packets_from_host(self) -> int: ...
+
+    @property
+    def bytes_from_host(self) -> int: ...
+
+    @property
+    def packets_to_host(self) -> int: ...
+
+    @property
+    def bytes_to_host(self) -> int: ...
+
+    @property
+    def queue_peak_bytes(self) -> int:
+        """Towards the host, cross traffic included."""
+
+    @property
+    def uplink_peak_bytes(self) -> int:
+        """Waiting to leave the host's link."""
+
+    @property
+    def cross_traffic_bytes(self) -> float:
+        """Offered."""
+
+    @property
+    def losses(self) -> dict[str, int]:
+        """Packets by cause, lost at this port or on the paths from it."""
+
+class SwitchReport:
+    """What the switch did since it was last reset."""
+
+    @property
+    def duration_s(self) -> float: ...
+
+    @property
+    def ports(self) -> list[PortReport]: ...
+
+    @property
+    def losses(self) -> dict[str, int]:
+        """
+        Packets by cause: random, burst, queue, down, frozen, unroutable, malformed, refused.
+        """
+
+    @property
+    def lateness_p50_us(self) -> float:
+        """How long after its due time a packet was handed to its host's kernel."""
+
+    @property
+    def lateness_p99_us(self) -> float: ...
+
+    @property
+    def lateness_p999_us(self) -> float: ...
+
+    @property
+    def lateness_max_us(self) -> float: ...
+
+    @property
+    def realtime(self) -> bool:
+        """The thread was granted SCHED_FIFO."""
+
+    @property
+    def cpu_s(self) -> float:
+        """Of the thread."""
+
+    @property
+    def num_wakeups(self) -> int: ...
+
+    @property
+    def num_reads(self) -> int: ...
+
+    @property
+    def num_writes(self) -> int: ...
+
+class Switch:
+    """A network switch between TUN devices. One thread runs it."""
+
+    def __init__(self, *, descriptors: Sequence[int], addresses: Sequence[str], seed: int) -> None:
+        """
+        Port i is the TUN device behind descriptors[i], which stays the caller's; addresses[i] is its host.
+        """
+
+    def configure(self, conditions: Conditions) -> None:
+        """Takes effect at once."""
+
+    def run(self) -> None:
+        """Until `stop`, which may come first."""
+
+    def stop(self) -> None: ...
+
+    def report(self) -> SwitchReport:
+        """Counters and lateness since the last reset."""
+
+    def reset(self) -> None: ...
+
+    def capacity_bound_s(self, start_ns: int, bytes_out: Sequence[int], bytes_in: Sequence[int]) -> float:
+        """
+        The least seconds from start_ns (time.monotonic_ns) in which every port could have sent and received so many bytes, with the capacity that cross traffic, slow-downs and freezes left. Looks back 120 s.
+        """

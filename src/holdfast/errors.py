@@ -14,6 +14,10 @@
     │   ├── PeerDead             a peer fell silent; `peers` names it
     │   └── BucketMismatch       ranks called with different shapes, dtypes or bucket order
     ├── HandleClosed             the handle or engine was used after it was closed
+    ├── LabError                 the lab could not do its part
+    │   ├── LabUnavailable       this machine or user lacks what the lab needs
+    │   ├── BrokenLabFile        a profile, schedule or fault file that cannot be read as one
+    │   └── SwitchFailed         the lab's switch ended or does not answer
     └── PlanError                no pipeline plan can be made from this input
         ├── ImpossibleShape      a count of stages, pipelines or micro-batches that no job can have
         ├── UnknownWorker        a dead worker that the job does not have
@@ -123,6 +127,22 @@ class BucketMismatch(OperationError):
 
 class HandleClosed(HoldfastError):
     """The handle or engine has been closed."""
+
+
+class LabError(HoldfastError):
+    """The lab could not do its part."""
+
+
+class LabUnavailable(LabError):
+    """This machine or this user lacks what the lab's hosts need; plain loopback stays available."""
+
+
+class BrokenLabFile(LabError):
+    """A profile, schedule or fault file cannot be read as one."""
+
+
+class SwitchFailed(LabError):
+    """The lab's switch ended, or does not answer."""
 
 
 class PlanError(HoldfastError):

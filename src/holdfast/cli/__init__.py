@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from holdfast import __version__
-from holdfast.cli import bench, config, demo, doctor, plan
+from holdfast.cli import bench, config, demo, doctor, lab, plan
 from holdfast.errors import HoldfastError
 
 app = typer.Typer(
@@ -36,7 +36,7 @@ def _root(
     pass
 
 
-for verb in (bench, config, demo, doctor, plan):
+for verb in (bench, config, demo, doctor, lab, plan):
     verb.register(app)
 
 

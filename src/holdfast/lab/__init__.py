@@ -1,4 +1,14 @@
-"""A cloud on one machine: what is measured, and against whom.
+"""A cloud on one machine: hosts, a network between them that misbehaves as told, and races on it.
 
-In: which peers, sizes and ranks. Out: rows of figures. Its tasks may import everything, torch included.
+In: a profile, a command, faults. Out: rows of figures, endings, reports. Its tasks may import everything, torch included;
+what builds the cloud imports neither torch nor `bridge`.
+
+    namespaces, host, tcp_settings   one host: a network namespace, its card, its TCP
+    conditions, profile, schedule    what the network is like, as data, and how it changes
+    switch_process, switch_client    the native switch between the hosts, in a process of its own
+    cloud                            all of that, up and down
+    worker, launch, events           a command on every host, and what it announces
+    fault, injector, run             what breaks, when, and the job it happens to
+    marks, cleanup, enter, own_root  so that nothing is left behind, and little must be allowed
+    contestant, allreduce_bench      who is compared, and how long an all-reduce takes
 """
