@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PATH := $(abspath $(BIN)):$(PATH)
 NATIVE_SOURCES := $(shell find native -name '*.cc' -o -name '*.h') CMakeLists.txt pyproject.toml
 
-.PHONY: help demo test check setup build lint native-tests python-tests sanitize fuzz coverage simulations chaos
+.PHONY: help demo test check setup build lint native-programs native-tests python-tests sanitize fuzz coverage simulations chaos
 .PHONY: stubs format bench clean
 
 help:
@@ -50,10 +50,12 @@ lint:
 	mypy
 
 # The same build directory as the extension, so that the core is compiled once.
-native-tests:
+native-programs:
 	@mkdir -p build
 	cmake -S . -B build/python -DHOLDFAST_BUILD_TESTS=ON > build/configure.log || { cat build/configure.log; exit 1; }
 	cmake --build build/python
+
+native-tests: native-programs
 	ctest --test-dir build/python --output-on-failure --timeout 120
 
 python-tests:
@@ -72,10 +74,10 @@ fuzz: setup
 coverage: setup
 	scripts/coverage
 
-simulations: build native-tests
+simulations: build native-programs
 	scripts/simulations
 
-chaos: build
+chaos: build native-programs
 	python -m pytest tests/chaos -m chaos --numprocesses 3 --dist load
 	python -m pytest tests/hostile
 	SPIN_SECONDS=60 SPIN_SEED=$$RANDOM python -m pytest tests/misuse

@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <optional>
 
@@ -16,15 +17,17 @@ template <class Attempt>
 auto wait_interruptibly(double timeout_seconds, Attempt attempt) -> decltype(attempt(Duration{})) {
   constexpr Duration slice = 50 * millisecond;
   if (std::isnan(timeout_seconds)) throw nanobind::value_error("a time limit is a number of seconds");
-  Duration left = static_cast<Duration>(std::clamp(timeout_seconds, 0.0, 1e9) * static_cast<double>(second));
+  const auto ends = std::chrono::steady_clock::now() +
+                    std::chrono::nanoseconds(static_cast<Duration>(std::clamp(timeout_seconds, 0.0, 1e8) * 1e9));
   while (true) {
-    const Duration patience = std::min(left, slice);
+    // By the clock, not by counting slices: getting the GIL back takes its time too.
+    const Duration left = std::chrono::nanoseconds(ends - std::chrono::steady_clock::now()).count();
+    const Duration patience = std::clamp<Duration>(left, 0, slice);
     auto answer = [&] {
       const nanobind::gil_scoped_release released;
       return attempt(patience);
     }();
     if (answer || left <= patience) return answer;
-    left -= patience;
     if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
   }
 }

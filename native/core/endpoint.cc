@@ -42,11 +42,12 @@ bool had_no_room(Drop drop) {
 Endpoint::Endpoint(const EndpointSettings& settings, Time now)
     : settings_(checked(settings)),
       paths_(settings.num_ranks),
-      inboxes_(settings.num_ranks, NoteInbox(settings.max_note_bytes)),
       known_states_(settings.num_ranks, PeerState::joining),
       failed_authentications_(settings.num_ranks, 0),
       last_tick_(now),
       next_note_(settings.num_ranks, 0) {
+  inboxes_.reserve(settings.num_ranks);
+  for (std::uint16_t peer = 0; peer < settings.num_ranks; ++peer) inboxes_.emplace_back(settings.max_note_bytes);
   PathSettings path;
   path.job = settings.job;
   path.epoch = settings.epoch;

@@ -11,27 +11,27 @@ std::optional<Drop> NoteInbox::on_packet(const Header& header, std::span<const s
   forget_below(header.operation - header.missing);
   if (header.operation < oldest_) return Drop::late;
   if (delivered_.contains(header.operation)) return Drop::duplicate;
+  const auto count = static_cast<std::uint32_t>(payload.size());
   auto found = assemblies_.find(header.operation);
   if (found == assemblies_.end()) {
+    if (!Presence::fits(header.total, header.offset, count)) return Drop::misplaced;
     const bool full = assemblies_.size() + untaken_ >= max_notes;
     if (full || header.total > max_bytes_ - held_bytes_) return Drop::oversized;
-    Assembly assembly{{header.sender, header.layout, header.operation, std::vector<std::uint8_t>(header.total)},
-                      Presence(header.total)};
     held_bytes_ += header.total;
-    found = assemblies_.emplace(header.operation, std::move(assembly)).first;
+    found = assemblies_.try_emplace(header.operation, header.layout, header.total).first;
   }
   Assembly& assembly = found->second;
-  if (assembly.note.bytes.size() != header.total || assembly.note.channel != header.layout) return Drop::mismatch;
-  const auto count = static_cast<std::uint32_t>(payload.size());
+  if (assembly.presence.num_elements() != header.total || assembly.channel != header.layout) return Drop::mismatch;
   if (!assembly.presence.fits(header.offset, count)) return Drop::misplaced;
   const std::uint32_t added = assembly.presence.mark(header.offset, count, [&](ElementRange run) {
-    std::memcpy(assembly.note.bytes.data() + run.begin, payload.data() + (run.begin - header.offset), run.size());
+    std::memcpy(assembly.bytes.get() + run.begin, payload.data() + (run.begin - header.offset), run.size());
   });
   if (added == 0 && count != 0) return Drop::duplicate;
   if (assembly.presence.complete()) {
     delivered_.insert(header.operation);
     ++untaken_;
-    complete_.push_back(std::move(assembly.note));
+    complete_.push_back({header.sender, header.layout, header.operation,
+                         std::vector<std::uint8_t>(assembly.bytes.get(), assembly.bytes.get() + header.total)});
     assemblies_.erase(found);
   }
   return std::nullopt;
@@ -43,13 +43,13 @@ void NoteInbox::forget_below(std::uint32_t number) {
   oldest_ = number;
   delivered_.forget_below(number);
   while (!assemblies_.empty() && assemblies_.begin()->first < number) {
-    held_bytes_ -= assemblies_.begin()->second.note.bytes.size();
+    held_bytes_ -= assemblies_.begin()->second.presence.num_elements();
     assemblies_.erase(assemblies_.begin());
   }
 }
 
 void NoteInbox::forget_incomplete() {
-  for (const auto& [number, assembly] : assemblies_) held_bytes_ -= assembly.note.bytes.size();
+  for (const auto& [number, assembly] : assemblies_) held_bytes_ -= assembly.presence.num_elements();
   assemblies_.clear();
 }
 

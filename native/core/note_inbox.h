@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -41,7 +42,11 @@ class NoteInbox {
 
  private:
   struct Assembly {
-    Note note;
+    Assembly(std::uint32_t on_channel, std::uint32_t total)
+        : channel(on_channel), bytes(std::make_unique_for_overwrite<std::uint8_t[]>(total)), presence(total) {}
+    std::uint32_t channel;
+    // Not cleared: every byte is written before the note is handed out, and a size that is only claimed costs nothing.
+    std::unique_ptr<std::uint8_t[]> bytes;
     Presence presence;
   };
   void forget_below(std::uint32_t number);

@@ -38,9 +38,10 @@ class Presence {
   bool has_block(std::uint32_t block) const { return words_[block / 64] >> (block % 64) & 1; }
 
   // On the grid and inside the shard: the only ranges that may be marked.
-  bool fits(std::uint32_t begin, std::uint32_t count) const {
-    return begin % block_elements == 0 && begin <= num_elements_ && count <= num_elements_ - begin &&
-           (count % block_elements == 0 || begin + count == num_elements_);
+  bool fits(std::uint32_t begin, std::uint32_t count) const { return fits(num_elements_, begin, count); }
+  static bool fits(std::uint32_t num_elements, std::uint32_t begin, std::uint32_t count) {
+    return begin % block_elements == 0 && begin <= num_elements && count <= num_elements - begin &&
+           (count % block_elements == 0 || begin + count == num_elements);
   }
 
   // Calls visit(range) for every maximal run of blocks within [begin, begin + count) that is not present yet, then

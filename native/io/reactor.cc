@@ -28,6 +28,7 @@ constexpr Duration longest_linger = 250 * millisecond;
 constexpr Duration longest_wait = 24 * 3600 * second;  // keeps the clock arithmetic away from its limits
 // The loop turns many times a second; a thread that does not answer in this time will not.
 constexpr Duration longest_answer = 5 * second;
+constexpr Duration answer_slice = 50 * millisecond;
 // Answers that nobody collects: a caller was interrupted, or did not care. The newest are kept.
 constexpr std::size_t most_uncollected = 4096;
 
@@ -101,10 +102,11 @@ auto Reactor::ask_thread(Question question) {
   auto task = std::make_shared<std::packaged_task<decltype(question())()>>(std::move(question));
   auto answer = task->get_future();
   submit(OnThread([task] { (*task)(); }), num_tasks_);
-  if (answer.wait_for(std::chrono::nanoseconds(longest_answer)) != std::future_status::ready) {
-    throw std::runtime_error("the I/O thread does not answer");
+  // In slices: a process that was stopped meanwhile has used up one of them, not all.
+  for (Duration waited = 0; waited < longest_answer; waited += answer_slice) {
+    if (answer.wait_for(std::chrono::nanoseconds(answer_slice)) == std::future_status::ready) return answer.get();
   }
-  return answer.get();
+  throw std::runtime_error("the I/O thread does not answer");
 }
 
 std::vector<std::uint16_t> Reactor::wait_joined(Duration patience) {
@@ -164,9 +166,11 @@ std::optional<Note> Reactor::receive_note(std::uint32_t channel, Duration patien
 }
 
 void Reactor::discard_notes(std::uint32_t channel) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   for (const Note& note : notes_[channel]) commands_.emplace_back(ReleaseNote{note.sender, note.bytes.size()});
   notes_.erase(channel);
+  lock.unlock();
+  if (asleep_.exchange(false)) wake();
 }
 
 void Reactor::publish(const Parameters& parameters) { submit(parameters, num_tasks_); }
@@ -260,13 +264,9 @@ void Reactor::loop() {
     execute_commands(now);
     const std::size_t received = receive(now);
     // Datagrams that waited in the socket are heard before anybody is declared late or dead.
-    if (received == 0) {
-      now = monotonic_now();
-      keep_time(now);
-    } else if (endpoint_.next_timer() <= now) {
-      keep_time(now);
-    }
-    const bool more_to_send = transmit(monotonic_now());
+    now = monotonic_now();
+    keep_time(now);
+    const bool more_to_send = transmit(now);
     deliver();
     if (received == 0 && !more_to_send) sleep_until(std::min(endpoint_.next_timer(), leave_by));
   }

@@ -1,7 +1,7 @@
 // Runs an Endpoint on real UDP: one thread that receives, keeps time, sends, and sleeps when there is nothing to do.
 //
-// Everything the endpoint does happens on that thread. Other threads leave commands and wait for answers; no call here
-// waits longer than it is told to.
+// Everything the endpoint does happens on that thread. Other threads leave commands and wait for answers, no longer
+// than they are told to, or a few seconds where they are not told.
 #pragma once
 
 #include <sys/epoll.h>

@@ -16,6 +16,7 @@ from rank_processes import HOST, Member, left_behind
 
 from holdfast import _native
 from holdfast.bridge import rendezvous
+from holdfast.bridge.board import Board
 from holdfast.config import Config
 from holdfast.errors import (
     ConfigError,
@@ -140,7 +141,7 @@ def one_dies_after_its_address(member: Member) -> str:
         silent = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         silent.bind((HOST, 0))
         entry = _native.Whereabouts(address=HOST, port=silent.getsockname()[1], process=bytes(16))
-        board = rendezvous._Board(dist.PrefixStore("join/0", member.store), 1, 2, time.monotonic() + 10)
+        board = Board(dist.PrefixStore("join/0", member.store), 1, 2, time.monotonic() + 10)
         key = rendezvous._job_key(board, Config())
         board.exchange("host", introduction_of(Config(), key))
         board.exchange("address", entry)
@@ -265,7 +266,7 @@ def lies_in_the_store(member: Member, topic: str, lie: bytes) -> tuple[str, tupl
     """Rank 1 follows the protocol up to one step, and there says something else."""
     if member.rank == 0:
         return refusal_of(member, [{"join_timeout_s": 5.0}])
-    board = rendezvous._Board(dist.PrefixStore("join/0", member.store), 1, 2, time.monotonic() + 10)
+    board = Board(dist.PrefixStore("join/0", member.store), 1, 2, time.monotonic() + 10)
     key = rendezvous._job_key(board, Config())
     honest = {
         "host": introduction_of(Config(), key),

@@ -110,6 +110,13 @@ HF_CASE(what_the_sender_gave_up_is_freed_by_what_it_sends_next) {
   HF_EQUAL(give(inbox, 2, 50, 16, 34, 3), "malformed");  // three behind number 2
 }
 
+HF_CASE(a_first_part_that_lies_outside_its_note_holds_nothing) {
+  NoteInbox inbox(100);
+  HF_EQUAL(give(inbox, 0, 100, 8, 16), "misplaced");
+  HF_EQUAL(give(inbox, 0, 100, 96, 16), "misplaced");
+  HF_EQUAL(give(inbox, 1, 100, 0, 100, 1), "accepted");
+}
+
 HF_CASE(forgetting_frees_everything_under_assembly_and_nothing_else) {
   NoteInbox inbox(100);
   HF_EQUAL(give(inbox, 0, 40, 0, 40), "accepted");

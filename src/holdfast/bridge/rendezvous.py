@@ -6,36 +6,24 @@ After that the Store is not used any more. What others wrote is untrusted: `nati
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
 
 from holdfast import _native
+from holdfast.bridge.board import Board, Store
 from holdfast.config import Config
-from holdfast.errors import ConfigError, JoinError, KeyMismatch, LoopbackAcrossHosts, PeerNeverJoined
+from holdfast.errors import ConfigError, JoinError, KeyMismatch, LoopbackAcrossHosts
 from holdfast.link import interface
 from holdfast.link.link import Agreement, Link, Rank, open_engine
 
 logger = logging.getLogger(__name__)
 
-_POLL_S = 0.02
 _KEY_BYTES = 32
-
-
-class Store(Protocol):
-    """The part of `torch.distributed.Store` that is needed here."""
-
-    def set(self, key: str, value: Any, /) -> None: ...  # bytes, though torch's own annotation says str
-    def get(self, key: str, /) -> bytes: ...
-    def check(self, keys: list[str], /) -> bool: ...
-
-
-_Message = TypeVar("_Message", _native.Introduction, _native.Whereabouts, _native.DatagramLimit)
+_BROADCAST = "255.255.255.255"
 
 
 def join(
@@ -48,7 +36,15 @@ def join(
         raise ConfigError(
             f"{num_ranks} ranks, and a job has at most {_native.MAX_RANKS}", what_to_try="fewer ranks per job"
         )
-    board = _Board(store, rank, num_ranks, time.monotonic() + config.join_timeout_s)
+    board = Board(store, rank, num_ranks, time.monotonic() + config.join_timeout_s)
+    try:
+        return _join(board, config=config, step_bytes=step_bytes, epoch=epoch, record=record)
+    finally:
+        board.close()
+
+
+def _join(board: Board, *, config: Config, step_bytes: int, epoch: int, record: bool) -> Link:
+    rank = board.rank
     job_key = _job_key(board, config)
     introductions = board.exchange(
         "host",
@@ -75,10 +71,10 @@ def join(
     engine = open_engine(config, address=chosen.address, port=port)
     try:
         own = _native.Whereabouts(address=engine.host, port=engine.port, process=_native.random_bytes(16))
+        # The own process id decides the own keys. `exchange` takes no own message from the Store, so that whoever can
+        # write there cannot choose it.
         entries = board.exchange("address", own)
-        # The own process id decides the own keys: whoever can write to the Store must not be able to choose it.
-        entries[rank] = own
-        _require_numeric(entries)
+        _require_addresses(entries)
         ranks = [
             Rank(entry.address, entry.port, entry.process, identity)
             for entry, identity in zip(entries, identities, strict=True)
@@ -108,72 +104,7 @@ def join(
     return link
 
 
-class _Board:
-    """One-shot exchanges through the Store, under one deadline."""
-
-    def __init__(self, store: Store, rank: int, num_ranks: int, deadline: float) -> None:
-        self.store = store
-        self.rank = rank
-        self.num_ranks = num_ranks
-        self.deadline = deadline
-        self._started = time.monotonic()
-
-    def seconds_left(self) -> float:
-        return max(0.1, self.deadline - time.monotonic())
-
-    def exchange(self, topic: str, own: _Message) -> list[_Message]:
-        self.publish(topic, own.encode())
-        messages = [type(own).decode(octets) for octets in self.wait_for_all(topic)]
-        unreadable = [rank for rank, message in enumerate(messages) if message is None]
-        if unreadable:
-            raise JoinError(
-                f"ranks announced something this version cannot read (step {topic!r})",
-                peers=unreadable,
-                what_to_try="the same version of Holdfast on every rank, and nobody else writing to the Store",
-            )
-        return [message for message in messages if isinstance(message, type(own))]
-
-    def wait_for_all(self, topic: str, *, suspects: Callable[[], set[int]] = set) -> list[bytes]:
-        """Every rank's entry. Of those missing at the deadline, the error names the suspects, or all if there are none."""
-        everybody = range(self.num_ranks)
-        return [self._read(topic, rank, everybody, suspects) for rank in everybody]
-
-    def publish(self, topic: str, value: bytes) -> None:
-        with _store_errors_named():
-            self.store.set(f"{topic}/{self.rank}", value)
-
-    def read(self, topic: str, rank: int) -> bytes:
-        return self._read(topic, rank, [rank])
-
-    def _read(self, topic: str, rank: int, publishers: Sequence[int], suspects: Callable[[], set[int]] = set) -> bytes:
-        with _store_errors_named():
-            # Polling instead of Store.wait: it can be interrupted, and it can say who is missing.
-            while not self.store.check([f"{topic}/{rank}"]):
-                if time.monotonic() > self.deadline:
-                    missing = [peer for peer in publishers if not self.store.check([f"{topic}/{peer}"])]
-                    missing = [peer for peer in missing if peer in suspects()] or missing
-                    raise PeerNeverJoined(
-                        f"{len(missing)} of {self.num_ranks} ranks did not announce themselves (step {topic!r})",
-                        peers=missing,
-                        elapsed_ms=(time.monotonic() - self._started) * 1e3,
-                        what_to_try="check that those ranks run and also call holdfast.attach, or raise join_timeout_s",
-                    )
-                time.sleep(_POLL_S)
-            return self.store.get(f"{topic}/{rank}")
-
-
-@contextlib.contextmanager
-def _store_errors_named() -> Iterator[None]:
-    try:
-        yield
-    except RuntimeError as error:  # torch's DistError is one
-        raise JoinError(
-            f"the Store of the process group does not answer: {error}",
-            what_to_try="check that the process that hosts it (mostly rank 0) still runs",
-        ) from error
-
-
-def _job_key(board: _Board, config: Config) -> bytes:
+def _job_key(board: Board, config: Config) -> bytes:
     own = _read_key(Path(config.key_file)) if config.key_file is not None else None
     if board.rank == 0:
         board.publish("key", _native.random_bytes(_KEY_BYTES) if own is None else b"")
@@ -187,6 +118,8 @@ def _job_key(board: _Board, config: Config) -> bytes:
 def _read_key(path: Path) -> bytes:
     recipe = "`openssl rand -hex 32 > job.key`, copied to every host"
     try:
+        if not path.is_file() and path.exists():
+            raise ConfigError(f"the key file {path} is not a file", what_to_try=recipe)
         key = bytes.fromhex(path.read_text().strip())
     except OSError as error:
         raise ConfigError(f"cannot read the key file {path}: {error.strerror}", what_to_try=recipe) from error
@@ -225,14 +158,20 @@ def _setting(introduction: _native.Introduction, name: str) -> object:
     return getattr(introduction, name)
 
 
-def _require_numeric(entries: Sequence[_native.Whereabouts]) -> None:
+def _require_addresses(entries: Sequence[_native.Whereabouts]) -> None:
     for peer, entry in enumerate(entries):
         try:
-            ipaddress.ip_address(entry.address.partition("%")[0])
-        except ValueError as error:
+            address = ipaddress.ip_address(entry.address.partition("%")[0])
+            _native.interface_holding(entry.address)  # also reads the scope, which must be known here
+            usable = not (address.is_multicast or address.is_unspecified or entry.address == _BROADCAST)
+        except (ValueError, RuntimeError):
+            usable = False
+        if not usable:
             raise JoinError(
-                f"{entry.address!r} is not an address", peers=[peer], what_to_try="nobody else writing to the Store"
-            ) from error
+                f"{entry.address!r} is not an address that this host can send to",
+                peers=[peer],
+                what_to_try="`interface` on that rank, and nobody else writing to the Store",
+            )
 
 
 def _allow_insecure(single_host: bool) -> None:
@@ -256,10 +195,22 @@ def _refuse_loopback_between_hosts(ranks: Sequence[Rank], rank: int) -> None:
         )
 
 
-def _agree_on_datagram(board: _Board, ranks: Sequence[Rank], rank: int, config: Config) -> int:
+def _agree_on_datagram(board: Board, ranks: Sequence[Rank], rank: int, config: Config) -> int:
     if config.datagram_bytes is not None:
         largest = config.datagram_bytes
     else:
-        largest = interface.datagram_bytes_for(entry.host for peer, entry in enumerate(ranks) if peer != rank)
+        largest = min(
+            [interface.LARGEST_DATAGRAM_BYTES]
+            + [_datagram_towards(peer, entry.host) for peer, entry in enumerate(ranks) if peer != rank]
+        )
     limits = board.exchange("datagram", _native.DatagramLimit(size=largest))
     return min(limit.size for limit in limits)
+
+
+def _datagram_towards(peer: int, address: str) -> int:
+    try:
+        return interface.datagram_bytes_for([address])
+    except (RuntimeError, ValueError) as error:
+        raise JoinError(
+            f"no way to {address}: {error}", peers=[peer], what_to_try="a route to it, or another `interface` there"
+        ) from error

@@ -9,6 +9,7 @@ import sys
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from holdfast import __version__
 from holdfast.cli import bench, config, demo, doctor, lab, plan
@@ -45,5 +46,7 @@ def main() -> None:
     try:
         app()
     except HoldfastError as error:
-        Console(stderr=True).print(f"[bold red]{type(error).__name__}[/]: {error}", highlight=False, soft_wrap=True)
+        Console(stderr=True).print(
+            f"[bold red]{type(error).__name__}[/]: {escape(str(error))}", highlight=False, soft_wrap=True
+        )
         sys.exit(2)

@@ -49,6 +49,8 @@ def _extension_error() -> str:
 
 
 def _key_error(path: Path) -> str:
+    if path.exists() and not path.is_file():
+        return "is not a file"  # reading a FIFO would wait for a writer
     try:
         key = bytes.fromhex(path.read_text().strip())
     except OSError as error:

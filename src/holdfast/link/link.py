@@ -148,7 +148,8 @@ class Link:
         if not missing:
             return
         # Who has said goodbye was heard: it gave up a moment earlier, waiting for the same ranks.
-        missing = [rank for rank in missing if rank not in self.peers_in(_native.PeerState.left)] or missing
+        left = self.peers_in(_native.PeerState.left)
+        missing = [rank for rank in missing if rank not in left] or missing
         strangers = [
             peer.rank for peer in self.snapshot().peers if peer.rank in missing and peer.failed_authentications
         ]

@@ -113,7 +113,9 @@ class TransposeAllReduce:
 
     def barrier(self, deadline_ms: float) -> None:
         """Returns when every rank has called it, or raises an error that names those that did not."""
-        self._exchange(0.0, require_finite(deadline_ms))
+        if not require_finite(deadline_ms) > 0:
+            raise ValueError(f"a deadline of {deadline_ms} ms has passed before it begins")
+        self._exchange(0.0, deadline_ms)
 
     def _submit(
         self,
@@ -125,7 +127,7 @@ class TransposeAllReduce:
         exact_deadline_ms: float | None = None,
     ) -> Pending:
         if exact or self.bound is None:
-            deadline_ms = exact_deadline_ms or self.config.exact_deadline_ms
+            deadline_ms = self.config.exact_deadline_ms if exact_deadline_ms is None else exact_deadline_ms
         else:
             deadline_ms = self.bound.deadline_ms
         with self.link.errors_named():
