@@ -197,6 +197,32 @@ def test_a_store_that_dies_is_a_join_error(start_ranks) -> None:
     assert "rank 0" in advice
 
 
+def store_stands_still(member: Member) -> tuple[int, ...]:
+    if member.rank == 0:
+        server = dist.TCPStore(HOST, 0, is_master=True, wait_for_workers=False)
+        member.store.set("port", str(server.port))
+        member.hear("over", timeout_s=60.0)
+        return ()
+    store = dist.TCPStore(HOST, int(member.store.get("port")), is_master=False)
+    member.say("connected")
+    member.hear("stopped")
+    started = time.monotonic()
+    with pytest.raises(JoinError, match="Store") as caught:
+        rendezvous.join(store, rank=1, num_ranks=2, config=Config(join_timeout_s=1.0), step_bytes=0)
+    assert time.monotonic() - started <= 1.0 + SLACK_S
+    return caught.value.peers
+
+
+def test_a_store_whose_host_is_stopped_does_not_hold_a_join_beyond_its_deadline(start_ranks) -> None:
+    with start_ranks(store_stands_still, 2) as ranks:
+        ranks.hear("connected")
+        with ranks.stopped(0):
+            ranks.say("stopped")
+            time.sleep(1.0 + SLACK_S)  # the join must end while the Store is silent
+        ranks.say("over")
+        assert ranks.results()[1] == (0,)
+
+
 # ---------------------------------------------------------------------------------------------------- what differs
 
 
@@ -287,11 +313,28 @@ def lies_in_the_store(member: Member, topic: str, lie: bytes) -> tuple[str, tupl
         ("host", b'{"identity": "json"}'),
         ("address", _native.DatagramLimit(size=1472).encode()),
         ("address", _native.Whereabouts(address="example.org", port=9, process=bytes(16)).encode()),
+        ("address", _native.Whereabouts(address="255.255.255.255", port=9, process=bytes(16)).encode()),
+        ("address", _native.Whereabouts(address="0.0.0.0", port=9, process=bytes(16)).encode()),
+        ("address", _native.Whereabouts(address="ff02::1", port=9, process=bytes(16)).encode()),
+        ("address", _native.Whereabouts(address="fe80::1%nosuchif", port=9, process=bytes(16)).encode()),
         ("address", bytes(10_000)),
         ("datagram", b"\x01\x03\x00\x00\x00\xff"),
         ("datagram", b"\x01\x03\xff\xff\xff\xff"),
     ],
-    ids=["nothing", "other version", "json", "wrong kind", "a name", "long", "tiny datagram", "huge datagram"],
+    ids=[
+        "nothing",
+        "other version",
+        "json",
+        "wrong kind",
+        "a name",
+        "broadcast",
+        "unspecified",
+        "multicast",
+        "a scope of another host",
+        "long",
+        "tiny datagram",
+        "huge datagram",
+    ],
 )
 def test_what_no_rank_would_announce_is_a_join_error(run_ranks, topic: str, lie: bytes) -> None:
     (name, peers, _, elapsed_s), _ = run_ranks(lies_in_the_store, 2, topic, lie)

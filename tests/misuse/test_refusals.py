@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -135,3 +136,30 @@ def test_a_state_that_no_handle_gave_is_refused(run_ranks: Callable[..., list[An
 
 def test_a_state_without_a_bound_is_taken(run_ranks: Callable[..., list[Any]]) -> None:
     assert run_ranks(load, 1, {"version": 1, "deadline_ms": None}, group=True) == ["taken"]
+
+
+@pytest.mark.parametrize("deadline_ms", [0.0, -1.0])
+def test_a_barrier_whose_deadline_has_passed_is_refused(links: list[Link], deadline_ms: float) -> None:
+    with pytest.raises(ValueError, match="passed"):
+        TransposeAllReduce(links[0]).barrier(deadline_ms)
+
+
+def test_a_wait_ends_by_the_clock_beside_threads_that_hold_the_interpreter(links: list[Link]) -> None:
+    over = threading.Event()
+
+    def busy() -> None:
+        while not over.is_set():
+            sum(range(1000))
+
+    threads = [threading.Thread(target=busy) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    started = time.monotonic()
+    try:
+        assert links[0].receive_note(77, 2.0) is None
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join(10)
+    # Counted in slices it took twice as long; one slice and a few turns of the interpreter are fair.
+    assert time.monotonic() - started < 3.5
