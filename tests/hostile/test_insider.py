@@ -21,12 +21,14 @@ PAUSE_AT = 11
 @pytest.mark.parametrize("kind", ["total_other", "format_other", "layout_other"])
 def test_an_operation_it_contradicts_fails_with_its_name(start_ranks: Any, kind: str) -> None:
     with infiltrated(start_ranks) as under:
-        dropped = under.lie(kind, count=1)
-        assert any(causes.get("mismatch", 0) > 0 for causes in dropped)
+        # One at a time, until one comes while its operation is still open.
+        lies = (under.lie(kind, count=1) for _ in range(20))
+        assert any(causes.get("mismatch", 0) > 0 for dropped in lies for causes in dropped)
         accounts = under.results()
         assert all(account.wrong == [] for account in accounts)
         mismatches = [peers for account in accounts for _, name, peers in account.errors if name == "BucketMismatch"]
-        assert set(mismatches) == {(HOSTILE,)}
+        # A rank that believed him before its own call serves that operation as he described it, and is named by others.
+        assert (HOSTILE,) in mismatches
         assert_blame_is_right(accounts)
 
 

@@ -107,7 +107,7 @@ def test_a_closed_cloud_leaves_nothing_also_if_its_switch_died() -> None:
             cloud.switch.report()
     cloud.close()
     assert set(marked_processes(os.getpid())) == already
-    assert set(os.listdir("/proc/self/fd")) == descriptors
+    assert set(os.listdir("/proc/self/fd")) <= descriptors
 
 
 def test_an_error_while_building_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ def test_an_error_while_building_leaves_nothing(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(SwitchFailed):
         Cloud(3, "clean")
     assert set(marked_processes(os.getpid())) == already
-    assert set(os.listdir("/proc/self/fd")) == descriptors
+    assert set(os.listdir("/proc/self/fd")) <= descriptors
 
 
 @pytest.mark.parametrize("num_hosts", [0, 65])

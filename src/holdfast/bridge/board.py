@@ -16,6 +16,7 @@ from holdfast import _native
 from holdfast.errors import JoinError, PeerNeverJoined
 
 _POLL_S = 0.02
+_CLOSING_PATIENCE_S = 0.2
 # torch's Store lives in rank 0, unless a launcher hosts it.
 _USUAL_HOST = 0
 
@@ -41,11 +42,13 @@ class Board:
         self._store = store
         self._started = time.monotonic()
         self._questions: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        threading.Thread(target=self._serve, name="join-store", daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, name="join-store", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
-        """Lets the thread end, unless the Store keeps it."""
+        """Ends the thread, unless the Store keeps it."""
         self._questions.put(None)
+        self._thread.join(_CLOSING_PATIENCE_S)
 
     def seconds_left(self) -> float:
         return max(0.1, self.deadline - time.monotonic())
