@@ -119,6 +119,8 @@ std::optional<Drop> Operation::note_conflict(Time now, std::uint16_t sender) {
     conflicting_peer_ = sender;
   }
   if (called_ && !ended_) fail(now, Status::mismatch, {sender});
+  // Before the own call nobody here knows who is right: results would make this rank the liar's mouth.
+  if (!called_) stop_sending_results();
   return Drop::mismatch;
 }
 
@@ -312,7 +314,7 @@ std::uint32_t Operation::concurrent_turns() const {
 
 void Operation::continue_turns(Stage stage) {
   const bool contributions = stage == Stage::contribution;
-  if (contributions ? (!called_ || ended_) : (contributions_end_ == StageEnd::open || failed())) return;
+  if (contributions ? (!called_ || ended_) : (contributions_end_ == StageEnd::open || failed() || conflict_)) return;
   Turns& turns = contributions ? contribution_turns_ : result_turns_;
   const std::uint32_t most = concurrent_turns();
   while (turns.started + 1 < num_ranks_ && turns.unsent < most) {

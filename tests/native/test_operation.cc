@@ -913,6 +913,19 @@ HF_CASE(peers_that_disagree_before_the_call_are_remembered) {
   HF_EQUAL(text(bench.report().culprits), "2 ");
 }
 
+HF_CASE(peers_that_disagree_before_the_call_are_served_nothing) {
+  for (const Time contradicted_at : {50 * millisecond, 150 * millisecond}) {  // before and after the sum is closed
+    Bench bench;
+    bench.contribution(1, 1);
+    Header packet = bench.header(PacketType::data, Stage::contribution, 2);
+    packet.layout = 9;
+    if (contradicted_at < 100 * millisecond) bench.give(contradicted_at, packet, std::vector<float>(32));
+    bench.operation.on_timer(100 * millisecond);
+    if (contradicted_at > 100 * millisecond) bench.give(contradicted_at, packet, std::vector<float>(32));
+    for (const auto& sent : bench.outbox.sent) HF_CHECK(bench.outbox.was_cancelled(sent.id));
+  }
+}
+
 HF_CASE(after_a_mismatch_nothing_touches_the_callers_memory) {
   Bench bench;
   bench.call(0);
