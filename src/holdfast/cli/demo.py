@@ -182,6 +182,7 @@ class Job:
                 with suppress(ProcessLookupError):
                     os.kill(process, signal.SIGKILL)
             self.process.wait(STOP_LIMIT_S)
+            _wait_until(lambda: not self.processes(), STOP_LIMIT_S)  # a kill takes a moment, and orphans are not ours
             self.pipe.close()
 
 
