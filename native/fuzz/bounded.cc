@@ -69,6 +69,7 @@ class Run final : Outbox {
     if (content.stage == Stage::result) {
       if (!own_included_) own_included_ = called_;
       duty_done_ = true;
+      FUZZ_CHECK(called_ || !conflict_);  // before the call nobody knows which of two buckets is meant
     }
     sent_.push_back({peer, ++next_message_, std::move(content)});
     return next_message_;
@@ -237,8 +238,9 @@ class Run final : Outbox {
   // The first result goes out when the sum is closed; from then on the model's contributions are final.
   void check_results_sent() {
     FUZZ_CHECK(operation_.early_bytes() <= std::max(early_room_, bookkeeping_bytes_));
-    // Called or not, at the bound the sum of the own shard is closed, and goes to whoever is there.
-    const bool must_have_sent = now_ >= opened_at_ + setting_.parameters.t_b && num_gone_ == 0;
+    // Called or not, at the bound the sum of the own shard is closed, and goes to whoever is there; unless they
+    // disagree.
+    const bool must_have_sent = now_ >= opened_at_ + setting_.parameters.t_b && num_gone_ == 0 && !conflict_;
     if (!called_ && must_have_sent) FUZZ_CHECK(duty_done_ || model_.shard(setting_.rank).size() == 0);
     for (Message& message : sent_) {
       const MessageContent& content = message.content;
