@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/operators.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -139,6 +140,8 @@ void bind_report(nb::module_& module) {
       .def_ro("lateness_p99_us", &lab::SwitchReport::lateness_p99_us)
       .def_ro("lateness_p999_us", &lab::SwitchReport::lateness_p999_us)
       .def_ro("lateness_max_us", &lab::SwitchReport::lateness_max_us)
+      .def_ro("lateness_counts", &lab::SwitchReport::lateness_counts,
+              "(at most so many microseconds late, so many packets), ascending.")
       .def_ro("realtime", &lab::SwitchReport::realtime, "The thread was granted SCHED_FIFO.")
       .def_ro("cpu_s", &lab::SwitchReport::cpu_s, "Of the thread.")
       .def_ro("num_wakeups", &lab::SwitchReport::num_wakeups)
@@ -162,5 +165,7 @@ void bind_switch(nb::module_& module) {
       .def("reset", &lab::Pump::reset, released())
       .def("capacity_bound_s", &lab::Pump::capacity_bound_s, "start_ns"_a, "bytes_out"_a, "bytes_in"_a, released(),
            "The least seconds from start_ns (time.monotonic_ns) in which every port could have sent and received so "
-           "many bytes, with the capacity that cross traffic, slow-downs and freezes left. Looks back 120 s.");
+           "many bytes, with the capacity that cross traffic, slow-downs and freezes left. Looks back 120 s.")
+      .def("frozen_s", &lab::Pump::frozen_s, "start_ns"_a, "end_ns"_a, released(),
+           "For how many seconds between the two (time.monotonic_ns) each port was frozen. Looks back 120 s.");
 }

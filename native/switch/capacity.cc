@@ -59,6 +59,10 @@ double nanoseconds_to_carry(PortRates& port, Time start, std::uint64_t bytes, Fl
   return bytes > 0 ? std::numeric_limits<double>::infinity() : 0;
 }
 
+void require_remembered(Time now, Time start) {
+  if (start < now - remembered) throw std::invalid_argument("the switch looks back 120 s, not further");
+}
+
 }  // namespace
 
 double capacity_bound_s(Fabric& fabric, Time now, Time start, std::span<const std::uint64_t> bytes_out,
@@ -66,7 +70,7 @@ double capacity_bound_s(Fabric& fabric, Time now, Time start, std::span<const st
   if (bytes_out.size() != fabric.num_ports() || bytes_in.size() != fabric.num_ports()) {
     throw std::invalid_argument("the capacity bound needs one number of bytes per port and direction");
   }
-  if (start < now - remembered) throw std::invalid_argument("the capacity bound looks back 120 s, not further");
+  require_remembered(now, start);
   double longest = 0;
   for (std::size_t i = 0; i < fabric.num_ports(); ++i) {
     PortRates& port = fabric.rates(i);
@@ -74,6 +78,20 @@ double capacity_bound_s(Fabric& fabric, Time now, Time start, std::span<const st
     longest = std::max(longest, nanoseconds_to_carry(port, start, bytes_in[i], downlink_flow));
   }
   return longest / static_cast<double>(second);
+}
+
+std::vector<double> frozen_s(Fabric& fabric, Time now, Time start, Time end) {
+  require_remembered(now, start);
+  std::vector<double> seconds(fabric.num_ports(), 0.0);
+  for (std::size_t i = 0; i < seconds.size(); ++i) {
+    for (Time at = start; at < end;) {
+      const Rates rates = fabric.rates(i).at(at);
+      const Time until = std::min(rates.until, end);
+      if (rates.frozen) seconds[i] += static_cast<double>(until - at) / second;
+      at = until;
+    }
+  }
+  return seconds;
 }
 
 }  // namespace holdfast::lab

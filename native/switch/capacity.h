@@ -1,8 +1,10 @@
-// The capacity bound: no way of doing an operation can be faster than the network that was there.
+// What the network was like while an operation ran: the capacity bound, which no way of doing it can beat, and who was
+// cut off.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "core/time.h"
 #include "switch/fabric.h"
@@ -17,5 +19,8 @@ namespace holdfast::lab {
 // std::invalid_argument when a list is not one number per port, or when `start` is before what is remembered.
 double capacity_bound_s(Fabric& fabric, Time now, Time start, std::span<const std::uint64_t> bytes_out,
                         std::span<const std::uint64_t> bytes_in);
+
+// For how many seconds of [start, end] each port was frozen. Throws as above.
+std::vector<double> frozen_s(Fabric& fabric, Time now, Time start, Time end);
 
 }  // namespace holdfast::lab

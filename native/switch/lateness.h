@@ -6,6 +6,8 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "core/time.h"
 
@@ -31,6 +33,16 @@ class Lateness {
       if (seen >= rank) break;
     }
     return std::min(static_cast<double>(end_of(bucket)), static_cast<double>(max_)) / microsecond;
+  }
+  // Every bucket that holds something: its upper end in microseconds, and how many. What several spans of time add up
+  // to.
+  std::vector<std::pair<double, std::uint64_t>> counts() const {
+    std::vector<std::pair<double, std::uint64_t>> counts;
+    for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+      if (buckets_[bucket] > 0)
+        counts.emplace_back(static_cast<double>(end_of(bucket)) / microsecond, buckets_[bucket]);
+    }
+    return counts;
   }
   double max_us() const { return static_cast<double>(max_) / microsecond; }
 

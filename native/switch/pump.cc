@@ -160,6 +160,10 @@ double Pump::capacity_bound_s(Time start, std::vector<std::uint64_t> bytes_out, 
   });
 }
 
+std::vector<double> Pump::frozen_s(Time start, Time end) {
+  return ask([this, start, end] { return lab::frozen_s(fabric_, monotonic_now(), start, end); });
+}
+
 SwitchReport Pump::make_report() {
   const Time now = monotonic_now();
   fabric_.advance(now);
@@ -174,6 +178,7 @@ SwitchReport Pump::make_report() {
   report.lateness_p99_us = lateness_.quantile_us(0.99);
   report.lateness_p999_us = lateness_.quantile_us(0.999);
   report.lateness_max_us = lateness_.max_us();
+  report.lateness_counts = lateness_.counts();
   report.realtime = realtime_;
   report.cpu_s = static_cast<double>((running_ ? thread_cpu() : cpu_) - cpu_at_reset_) / second;
   report.num_wakeups = num_wakeups_;

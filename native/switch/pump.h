@@ -40,6 +40,7 @@ class Pump {
   void reset();
   // On CLOCK_MONOTONIC. See capacity.h.
   double capacity_bound_s(Time start, std::vector<std::uint64_t> bytes_out, std::vector<std::uint64_t> bytes_in);
+  std::vector<double> frozen_s(Time start, Time end);
 
  private:
   // Packets of one path that are due, on their way into one write.

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace holdfast::lab {
@@ -44,6 +45,7 @@ struct SwitchReport {
   double lateness_p99_us = 0;
   double lateness_p999_us = 0;
   double lateness_max_us = 0;
+  std::vector<std::pair<double, std::uint64_t>> lateness_counts;  // (at most so many microseconds, packets)
 
   bool realtime = false;  // the thread was granted SCHED_FIFO
   double cpu_s = 0;       // of the thread

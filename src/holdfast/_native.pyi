@@ -800,6 +800,10 @@ class SwitchReport:
     def lateness_max_us(self) -> float: ...
 
     @property
+    def lateness_counts(self) -> list[tuple[float, int]]:
+        """(at most so many microseconds late, so many packets), ascending."""
+
+    @property
     def realtime(self) -> bool:
         """The thread was granted SCHED_FIFO."""
 
@@ -840,4 +844,9 @@ class Switch:
     def capacity_bound_s(self, start_ns: int, bytes_out: Sequence[int], bytes_in: Sequence[int]) -> float:
         """
         The least seconds from start_ns (time.monotonic_ns) in which every port could have sent and received so many bytes, with the capacity that cross traffic, slow-downs and freezes left. Looks back 120 s.
+        """
+
+    def frozen_s(self, start_ns: int, end_ns: int) -> list[float]:
+        """
+        For how many seconds between the two (time.monotonic_ns) each port was frozen. Looks back 120 s.
         """

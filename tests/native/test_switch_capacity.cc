@@ -194,4 +194,26 @@ HF_CASE(a_link_that_is_gone_has_no_bound_and_old_questions_are_refused) {
   HF_THROWS(capacity_bound_s(fabric, now, now, {}, none), std::invalid_argument);
 }
 
+HF_CASE(who_was_frozen_for_how_long_is_remembered) {
+  Fabric fabric(2, 1, start);
+  Conditions conditions(2);
+  conditions.ports[1].frozen = true;
+  conditions.ports[1].freezes = {200, 300, Lengths::uniform, 0};
+  fabric.configure(start, conditions);
+  const Time end = start + 10 * second;
+  fabric.advance(end);
+  const std::vector<double> all = frozen_s(fabric, end, start, end);
+  HF_EQUAL(all[0], 0.0);
+  HF_CHECK(near(all[1], 4, 0.2 + 1e-9));
+  double in_parts = 0, longest = 0;
+  for (Time at = start; at < end; at += 10 * millisecond) {
+    const double part = frozen_s(fabric, end, at, at + 10 * millisecond)[1];
+    in_parts += part;
+    longest = std::max(longest, part);
+  }
+  HF_CHECK(near(in_parts, all[1], 1e-6));
+  HF_CHECK(near(longest, 0.01, 1e-9));
+  HF_THROWS(frozen_s(fabric, end, end - 121 * second, end), std::invalid_argument);
+}
+
 HF_TEST_MAIN

@@ -127,6 +127,10 @@ HF_CASE(a_super_packet_arrives_with_all_its_bytes) {
   HF_EQUAL(report.ports[1].packets_to_host, 11u);
   HF_EQUAL(report.num_reads, 1u);
   HF_CHECK(report.lateness_max_us > 0 && report.lateness_p50_us <= report.lateness_max_us);
+  std::uint64_t counted = 0;
+  for (const auto& [at_most_us, count] : report.lateness_counts) counted += count;
+  HF_EQUAL(counted, 11u);
+  HF_CHECK(report.lateness_counts.back().first >= report.lateness_max_us);
 }
 
 HF_CASE(packets_due_together_are_written_together) {

@@ -49,6 +49,8 @@ class Report:
     lateness_p99_us: float
     lateness_p999_us: float
     lateness_max_us: float
+    lateness_counts: Sequence[tuple[float, int]]
+    """(at most so many microseconds late, so many packets), ascending."""
     realtime: bool
     cpu_s: float
     num_wakeups: int
@@ -98,6 +100,10 @@ class SwitchClient:
     def capacity_bound_s(self, start_ns: int, bytes_out: Sequence[int], bytes_in: Sequence[int]) -> float:
         """The least seconds from `start_ns` (time.monotonic_ns) in which the hosts could have sent and received that."""
         return float(self._ask("bound", start_ns=start_ns, bytes_out=list(bytes_out), bytes_in=list(bytes_in)))
+
+    def frozen_s(self, start_ns: int, end_ns: int) -> list[float]:
+        """For how many seconds between the two (time.monotonic_ns) each host was frozen."""
+        return list(self._ask("frozen", start_ns=start_ns, end_ns=end_ns))
 
     def check(self) -> None:
         """Raises if the switch has ended."""

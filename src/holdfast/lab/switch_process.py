@@ -26,7 +26,7 @@ LAST_RESORT_S = 4
 
 _REPORT = (
     "duration_s", "losses", "lateness_p50_us", "lateness_p99_us", "lateness_p999_us", "lateness_max_us", "realtime",
-    "cpu_s", "num_wakeups", "num_reads", "num_writes",
+    "lateness_counts", "cpu_s", "num_wakeups", "num_reads", "num_writes",
 )  # fmt: skip
 _PORT_REPORT = (
     "packets_from_host", "bytes_from_host", "packets_to_host", "bytes_to_host", "queue_peak_bytes",
@@ -48,6 +48,7 @@ class Service:
             "report": lambda: report_document(switch.report()),
             "reset": switch.reset,
             "bound": switch.capacity_bound_s,
+            "frozen": switch.frozen_s,
         }
 
     def serve(self, requests: IO[str], answers: IO[str]) -> bool:
