@@ -14,6 +14,7 @@ _STARTING_PROCESSES = (
     "test_cloud.py",
     "test_kill.py",
     "test_lab.py",
+    "test_grid.py",
 )
 
 

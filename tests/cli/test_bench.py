@@ -6,16 +6,23 @@ import json
 from pathlib import Path
 
 import pytest
+from lab.lab_processes import needs_lab
 from typer.testing import CliRunner
 
 from holdfast.cli import app
 from holdfast.cli.bench import parse_size
+from holdfast.cli.bench_table import best_rival, share
 from holdfast.errors import ConfigError
+from holdfast.lab.bench.row import Operation, Row, Setting, Tally, summarise
+from holdfast.lab.peer import peer_named
 
 ROW_KEYS = {
-    "peer", "profile", "ranks", "bytes", "iterations", "p50_ms", "p95_ms", "p99_ms", "max_ms", "lower_bound_ms",
-    "delivered_ratio", "wrong", "late_p999_ms",
+    "peer", "profile", "ranks", "bytes", "iterations", "seed", "congestion_control", "rto_min_ms", "p50_ms", "p95_ms",
+    "p99_ms", "max_ms", "lower_bound_ms", "capacity_bound_p50_ms", "capacity_bound_p99_ms", "delivered_ratio", "wrong",
+    "lost_packets", "late_p99_ms", "late_p999_ms", "attempts", "noisy", "frozen_operations", "frozen_p50_ms",
+    "frozen_p99_ms", "frozen_delivered_ratio",
 }  # fmt: skip
+LAB = ["bench", "allreduce", "--hosts", "2", "--profile", "clean", "--peers", "gloo-tuned", "--iterations", "2"]
 
 
 @pytest.mark.parametrize(
@@ -61,3 +68,62 @@ def test_two_ranks_give_right_rows_for_every_peer(tmp_path: Path) -> None:
         assert row["delivered_ratio"] == 1.0 or row["peer"].startswith("holdfast")
     for peer in peers:
         assert peer in result.output
+
+
+def test_tcp_settings_need_a_lab() -> None:
+    result = CliRunner().invoke(app, ["bench", "allreduce", "--peers", "gloo-tuned"])
+    assert isinstance(result.exception, ConfigError)
+    assert "--profile" in str(result.exception)
+
+
+@needs_lab
+def test_an_interrupted_grid_goes_on_where_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "rows.json"
+    whole = [*LAB, "--sizes", "8K,20K", "--json", str(file)]
+    result = CliRunner().invoke(app, whole)
+    assert result.exit_code == 0, result.output
+    rows = json.loads(file.read_text())
+    assert [(row["bytes"], row["peer"]) for row in rows] == [
+        (size, peer) for size in (8192, 20_480) for peer in ("holdfast", "gloo-tuned")
+    ]
+    assert "bbr 5 ms" in result.output
+    file.write_text(json.dumps(rows[:2]))
+    result = CliRunner().invoke(app, [*whole, "--resume"])
+    assert result.exit_code == 0, result.output
+    again = json.loads(file.read_text())
+    assert again[:2] == rows[:2], "what was measured stays"
+    assert [row["bytes"] for row in again[2:]] == [20_480, 20_480]
+    result = CliRunner().invoke(app, [*whole, "--resume", "--seed", "3"])
+    assert isinstance(result.exception, ConfigError)
+    assert "seed 0" in str(result.exception)
+
+
+def test_resume_wants_a_file_of_rows(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, [*LAB, "--resume"])
+    assert "--json" in str(result.exception)
+    file = tmp_path / "rows.json"
+    file.write_text('[{"peer": "gloo"}]')
+    result = CliRunner().invoke(app, [*LAB, "--resume", "--json", str(file)])
+    assert isinstance(result.exception, ConfigError)
+    assert str(file) in str(result.exception)
+
+
+def _row(peer: str, p50_ms: float, p99_ms: float) -> Row:
+    tally = Tally(operations=[Operation(p50_ms / 1e3, 1.0, 0, None)] * 98 + [Operation(p99_ms / 1e3, 1.0, 0, None)] * 2)
+    return summarise(peer_named(peer), Setting("lossy-1", 4, 1 << 20, 0, 250e6), tally, 1)
+
+
+def test_rivals_are_those_with_as_many_bytes() -> None:
+    rows = [
+        _row("holdfast", 50, 60), _row("gloo-cubic", 200, 400), _row("gloo-bbr", 70, 500), _row("gloo-tuned", 65, 80),
+        _row("gloo-tuned-bf16", 33, 40),
+    ]  # fmt: skip
+    assert best_rival(rows[0], rows, ("gloo-cubic", "gloo-bbr"), "p99_ms") == pytest.approx(400)
+    assert best_rival(rows[0], rows, ("gloo-cubic", "gloo-bbr"), "p50_ms") == pytest.approx(70)
+    assert best_rival(rows[4], rows, ("gloo-tuned",), "p99_ms") == pytest.approx(40)
+    assert best_rival(rows[4], rows, ("gloo-bbr",), "p99_ms") is None
+
+
+@pytest.mark.parametrize(("ratio", "text"), [(1.0, "100%"), (0.999999, "99.999%"), (0.5, "50.000%")])
+def test_a_loss_is_never_rounded_away(ratio: float, text: str) -> None:
+    assert share(ratio) == text

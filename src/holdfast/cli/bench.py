@@ -1,4 +1,4 @@
-"""`holdfast bench allreduce`: Holdfast and its rivals in one run, in the columns of nccl-tests."""
+"""`holdfast bench allreduce`: Holdfast and its rivals in one run, on loopback or on a network of the lab."""
 
 from __future__ import annotations
 
@@ -11,78 +11,115 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from holdfast.lab.allreduce_bench import Row
+    from holdfast.lab.bench.grid import Plan
+    from holdfast.lab.bench.row import Row
+    from holdfast.lab.peer import Peer
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-# Where no terminal sets the width: wide enough for every column.
-_WIDE = 132
-_ALWAYS = ("holdfast", "holdfast-authenticated")
+_INSECURE = "holdfast-insecure"
+_HELP = """Time an all-reduce: all peers in one run, taking turns.
+
+On plain loopback, or, with --profile, on the hosts of a lab, where TCP and Holdfast meet the very same network.
+
+Example: holdfast bench allreduce --hosts 4 --profile clean,lossy-1 --sizes 8K,1M --peers gloo-cubic,gloo-bbr,gloo-tuned
+"""
 
 
 def register(app: typer.Typer) -> None:
     verbs = typer.Typer(help="Measure.", no_args_is_help=True)
-    verbs.command(name="allreduce", help="Time an all-reduce over loopback: all peers in one run, taking turns.")(
-        _allreduce
-    )
+    verbs.command(name="allreduce", help=_HELP)(_allreduce)
     app.add_typer(verbs, name="bench")
 
 
 def _allreduce(
-    ranks: Annotated[int, typer.Option(min=1, max=64, help="Processes on this machine.")] = 4,
+    ranks: Annotated[
+        int, typer.Option("--ranks", "--hosts", min=1, max=64, help="Processes on loopback, or hosts of the lab.")
+    ] = 4,
+    profile: Annotated[
+        str | None,
+        typer.Option(help="Networks of the lab, comma list; see `holdfast lab profiles`. Default: plain loopback."),
+    ] = None,
     sizes: Annotated[
         str, typer.Option(help="Bytes of float32, comma list; K, M and G are powers of 1,024.")
     ] = "1M,25M",
-    peers: Annotated[str, typer.Option(help="Rivals beside Holdfast, comma list: gloo, holdfast-exact.")] = "gloo",
+    peers: Annotated[
+        str | None,
+        typer.Option(
+            help="Rivals beside Holdfast, comma list. Default: gloo; in a lab gloo-cubic, gloo-bbr, gloo-tuned."
+        ),
+    ] = None,
     iterations: Annotated[int, typer.Option(min=1, help="Counted operations per row.")] = 60,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything that is random in the lab's network.")] = 0,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Also run Holdfast without any protection (loopback only).")
+        bool, typer.Option("--insecure", help="Also run Holdfast without any protection (loopback and lab only).")
     ] = False,
     deadline_ms: Annotated[
         float | None, typer.Option(help="Bound of an operation; default: measured per size.")
     ] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows to this file.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows to this file as they come.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the --json file of an interrupted run: measure what it lacks.")
+    ] = False,
 ) -> None:
+    from holdfast.cli.bench_table import WIDE, tables
+    from holdfast.cli.lab import ended_by_signal
     from holdfast.config import resolve
-    from holdfast.lab import allreduce_bench
+    from holdfast.lab.bench import grid
+    from holdfast.lab.profile import load_profile
 
-    contestants = _contestants(peers, insecure)
+    profiles = [load_profile(name.strip()).name for name in profile.split(",")] if profile else []
     config = resolve({} if deadline_ms is None else {"deadline_ms": deadline_ms}).config
-    plan = allreduce_bench.Plan(contestants, ranks, [parse_size(size) for size in sizes.split(",")], iterations, config)
-    console = Console() if sys.stdout.isatty() else Console(width=_WIDE)
+    plan = grid.Plan(
+        _contestants(peers, insecure, in_lab=bool(profiles)), ranks, profiles,
+        [parse_size(size) for size in sizes.split(",")], iterations, config, seed,
+    )  # fmt: skip
+    rows = _earlier_rows(plan, json_file, resume)
+    cells = grid.missing_cells(plan, rows)
     if insecure:
         Console(stderr=True).print("[yellow]holdfast-insecure: datagrams are neither encrypted nor authenticated[/]")
-    total = len(plan.sizes) * (iterations + allreduce_bench.WARMUP_ITERATIONS)
+    total = len(cells) * (iterations + grid.WARMUP_ITERATIONS)
     columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}")
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"starting {ranks} ranks", total=total)
-        rows = allreduce_bench.run(plan, lambda what, done: progress.update(task, description=what, completed=done))
-    console.print(_table(rows))
+    console = Console(stderr=True)
+    with ended_by_signal(), Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+        task = progress.add_task("starting", total=total)
+        for of_cell in grid.run(
+            plan, cells, lambda what, done: progress.update(task, description=what, completed=done)
+        ):
+            rows = [row for row in rows if (row.profile, row.bytes) != (of_cell[0].profile, of_cell[0].bytes)] + of_cell
+            if json_file is not None:
+                _write(json_file, rows)
+    out = Console() if sys.stdout.isatty() else Console(width=WIDE)
+    for table in tables(rows):
+        out.print(table)
     if json_file is not None:
-        json_file.write_text(json.dumps([dataclasses.asdict(row) for row in rows], indent=2) + "\n")
-        console.print(f"rows written to {json_file}")
+        out.print(f"rows written to {json_file}", soft_wrap=True)
 
 
-def _contestants(peers: str, insecure: bool) -> list[str]:
-    from holdfast.lab import contestant
+def _contestants(peers: str | None, insecure: bool, in_lab: bool) -> list[Peer]:
+    from holdfast.lab.peer import parse_peers, peer_named
 
-    rivals = [peer.strip() for peer in peers.split(",") if peer.strip()]
-    for rival in rivals:
-        if rival not in contestant.NAMES:
-            raise ConfigError(f"unknown peer {rival!r}", what_to_try=f"one of {', '.join(contestant.NAMES)}")
-        if rival == "holdfast-insecure" and not insecure:
+    if in_lab:
+        always, rivals = ["holdfast"], peers if peers is not None else "gloo-cubic,gloo-bbr,gloo-tuned"
+    else:
+        always, rivals = ["holdfast", "holdfast-authenticated"], peers if peers is not None else "gloo"
+    chosen = parse_peers(rivals)
+    if not insecure and any(peer.name == _INSECURE for peer in chosen):
+        raise ConfigError(f"{_INSECURE} has no protection at all", what_to_try="--insecure, to say you mean it")
+    if not in_lab:
+        needy = [peer.name for peer in chosen if peer.tcp is not None]
+        if needy:
             raise ConfigError(
-                "holdfast-insecure has no protection at all", what_to_try="--insecure, to say you mean it"
+                f"{', '.join(needy)}: TCP settings need hosts of their own",
+                what_to_try="--profile clean for a lab, or --peers gloo on loopback",
             )
-    chosen = [*_ALWAYS, *(["holdfast-insecure"] if insecure else []), *rivals]
-    return list(dict.fromkeys(chosen))
+    first = [*always, *([_INSECURE] if insecure else [])]
+    return list(dict.fromkeys([*(peer_named(name) for name in first), *chosen]))
 
 
 def parse_size(text: str) -> int:
@@ -93,24 +130,36 @@ def parse_size(text: str) -> int:
     return size
 
 
-def _table(rows: Sequence[Row]) -> Table:
-    gloo_p50 = {row.bytes: row.p50_ms for row in rows if row.peer == "gloo"}
-    table = Table(
-        title=f"all-reduce, float32, {rows[0].ranks} ranks, {rows[0].profile}",
-        caption="times in ms, of the slowest rank; bandwidths in GB/s, as nccl-tests counts them",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-    )
-    names = ["size", "count", "peer", "p50", "p95", "p99", "max", "algbw", "busbw", "delivered", "#wrong", "p50/gloo"]
-    for name in names:
-        table.add_column(name, justify="left" if name == "peer" else "right", no_wrap=True)
+def _earlier_rows(plan: Plan, file: Path | None, resume: bool) -> list[Row]:
+    from holdfast.lab.bench.row import Row
+
+    if not resume:
+        return []
+    if file is None:
+        raise ConfigError("--resume needs the file of the interrupted run", what_to_try="--json FILE --resume")
+    if not file.exists():
+        return []
+    try:
+        rows = [Row(**row) for row in json.loads(file.read_text())]
+    except (ValueError, TypeError) as error:
+        raise ConfigError(
+            f"{file} holds no rows of this version: {error}", what_to_try="another --json file"
+        ) from error
+    asked = (plan.num_ranks, plan.iterations, plan.seed)
     for row in rows:
-        algorithm_bandwidth = row.bytes / row.p50_ms / 1e6
-        bus_bandwidth = algorithm_bandwidth * 2 * (row.ranks - 1) / row.ranks
-        ratio = f"{row.p50_ms / gloo_p50[row.bytes]:.2f}" if row.bytes in gloo_p50 else "-"
-        times = (f"{value:.2f}" for value in (row.p50_ms, row.p95_ms, row.p99_ms, row.max_ms))
-        table.add_row(
-            str(row.bytes), str(row.bytes // 4), row.peer, *times, f"{algorithm_bandwidth:.2f}", f"{bus_bandwidth:.2f}",
-            f"{row.delivered_ratio:.4%}", str(row.wrong), ratio,
-        )  # fmt: skip
-    return table
+        if (row.ranks, row.iterations, row.seed) != asked:
+            raise ConfigError(
+                f"{file} was measured with {row.ranks} ranks, {row.iterations} iterations and seed {row.seed}",
+                what_to_try="the same --hosts, --iterations and --seed, or another --json file",
+            )
+    return rows
+
+
+def _write(file: Path, rows: Sequence[Row]) -> None:
+    """Whole or not at all: an interrupted run must leave a file that --resume can read."""
+    fresh = file.with_name(f".{file.name}.fresh")
+    try:
+        fresh.write_text(json.dumps([dataclasses.asdict(row) for row in rows], indent=2) + "\n")
+        fresh.replace(file)
+    except OSError as error:
+        raise ConfigError(f"cannot write {file}: {error.strerror}", what_to_try="another --json file") from error

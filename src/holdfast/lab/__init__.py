@@ -10,5 +10,7 @@ what builds the cloud imports neither torch nor `bridge`.
     worker, launch, events           a command on every host, and what it announces
     fault, injector, run             what breaks, when, and the job it happens to
     marks, cleanup, enter, own_root  so that nothing is left behind, and little must be allowed
-    contestant, allreduce_bench      who is compared, and how long an all-reduce takes
+    peer, lateness                   who is compared; how late the switch was
+    bench/, race/                    how long an all-reduce takes; how long training takes to a goal
+    calibrate/                       whether a profile keeps what it promises
 """

@@ -1,0 +1,97 @@
+"""Who is measured: each takes a tensor and averages it over all ranks, in place."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+
+from holdfast.bridge import rendezvous
+from holdfast.bridge.tensors import memory_of
+from holdfast.config import Config
+from holdfast.lab.peer import Peer
+from holdfast.reduce.transpose import TransposeAllReduce
+
+# Longer than the longest row of stalls that anybody would call a working network.
+_GLOO_LIMIT = timedelta(seconds=120)
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """What one all-reduce gave this rank."""
+
+    ratio: float
+    """Share of all contributions in the result."""
+    complete: bool
+    missing_by_rank: dict[int, float] = dataclasses.field(default_factory=dict)
+    """Of what each rank should have delivered here, the share that did not come; only ranks that miss something."""
+
+
+class Contestant(Protocol):
+    def new_size(self) -> None:
+        """The next operations have another size: measure whatever depends on it afresh."""
+
+    def average(self, tensor: torch.Tensor) -> Delivered: ...
+
+    def close(self) -> None: ...
+
+
+class Gloo:
+    """torch's own CPU all-reduce over TCP, on connections of its own: they keep the settings they were opened with."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._group = dist.new_group(backend="gloo", timeout=_GLOO_LIMIT)
+        self._narrow = torch.bfloat16 if peer.wire_bytes == 2 else None
+
+    def new_size(self) -> None:
+        pass
+
+    def average(self, tensor: torch.Tensor) -> Delivered:
+        if self._narrow is None:
+            dist.all_reduce(tensor, group=self._group)
+        else:
+            narrow = tensor.to(self._narrow)
+            dist.all_reduce(narrow, group=self._group)
+            tensor.copy_(narrow)
+        tensor /= dist.get_world_size()
+        return Delivered(1.0, True)
+
+    def close(self) -> None:
+        dist.destroy_process_group(self._group)
+
+
+class Holdfast:
+    """The transpose all-reduce: bounded, or exact for comparison (the paper's TAR over a reliable transport)."""
+
+    def __init__(self, peer: Peer, store: dist.Store, rank: int, num_ranks: int, config: Config) -> None:
+        self._exact = peer.exact
+        config = dataclasses.replace(config, protection=peer.protection)
+        self._link = rendezvous.join(
+            dist.PrefixStore(peer.name, store), rank=rank, num_ranks=num_ranks, config=config, step_bytes=0
+        )
+        self.new_size()
+
+    def new_size(self) -> None:
+        self._reducer = TransposeAllReduce(self._link)
+
+    def average(self, tensor: torch.Tensor) -> Delivered:
+        outcome = self._reducer.finish(self._reducer.start(memory_of(tensor), exact=self._exact))
+        missing = {
+            peer.rank: 1 - (peer.contributed_ratio + peer.results_ratio) / 2
+            for peer in outcome.peers
+            if not peer.complete
+        }
+        return Delivered(outcome.delivered_ratio, outcome.complete, missing)
+
+    def close(self) -> None:
+        self._link.close()
+
+
+def make(peer: Peer, store: dist.Store, rank: int, num_ranks: int, config: Config) -> Contestant:
+    if peer.transport == "gloo":
+        return Gloo(peer)
+    return Holdfast(peer, store, rank, num_ranks, config)

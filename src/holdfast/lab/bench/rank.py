@@ -1,0 +1,120 @@
+"""One rank of a benchmark: `python -m holdfast.lab.bench.rank`. Does what it is told on an inherited socket.
+
+Nothing but the operations themselves goes over the network that is measured: orders, results and the Store (a file)
+stay on this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from holdfast.config import Config
+from holdfast.lab.bench import contestant
+from holdfast.lab.bench.row import Measured
+from holdfast.lab.peer import peer_named
+from holdfast.lab.priority import raise_priority
+from holdfast.lab.race import lifeline
+
+# The one who gives orders is dead, or has forgotten us.
+ORDER_LIMIT_S = 600.0
+_STORE_LIMIT = timedelta(seconds=120)
+# Whole numbers so small that their sum over 64 ranks is exact also in bfloat16, which knows all of them up to 256.
+_NUM_GRADIENTS = 2
+_NUM_ADDENDS = 4
+
+
+class Rank:
+    """The orders: `join` a contestant, prepare a `size`, run one `operation` at a given time."""
+
+    def __init__(self, rank: int, num_ranks: int, config: Config, store: dist.Store) -> None:
+        self._rank, self._num_ranks, self._config, self._store = rank, num_ranks, config, store
+        self._contestants: dict[str, contestant.Contestant] = {}
+        self._gradient = self._expected = self._work = torch.empty(0)
+
+    def join(self, peer: str) -> None:
+        self._contestants[peer] = contestant.make(
+            peer_named(peer), self._store, self._rank, self._num_ranks, self._config
+        )
+
+    def size(self, num_bytes: int) -> None:
+        """The gradients are small whole numbers, so that a right answer is exactly right."""
+        ramp = torch.arange(max(1, num_bytes // 4), dtype=torch.float32) % _NUM_GRADIENTS
+        self._gradient = ramp + self._rank % _NUM_ADDENDS
+        added = sum(rank % _NUM_ADDENDS for rank in range(self._num_ranks))
+        self._expected = (ramp * self._num_ranks + added) / self._num_ranks
+        self._work = torch.empty_like(ramp)
+        for each in self._contestants.values():
+            each.new_size()
+
+    def operation(self, peer: str, start_ns: int) -> Measured:
+        """All ranks begin at the same time, whatever the network does."""
+        self._work.copy_(self._gradient)
+        time.sleep(max(0.0, (start_ns - time.monotonic_ns()) / 1e9))
+        began_ns = time.monotonic_ns()
+        delivered = self._contestants[peer].average(self._work)
+        ended_ns = time.monotonic_ns()
+        wrong = int((self._work != self._expected).sum()) if delivered.complete else 0
+        return Measured(began_ns, ended_ns, delivered.ratio, delivered.missing_by_rank, wrong)
+
+    def close(self) -> None:
+        for each in self._contestants.values():
+            each.close()
+
+
+def serve(rank: Rank, orders: Connection) -> None:
+    """Until told to `end`, or until the other side is gone."""
+    while orders.poll(ORDER_LIMIT_S):
+        try:
+            verb, arguments = orders.recv()
+        except EOFError:
+            return
+        if verb == "end":
+            return
+        orders.send(_carry_out(rank, verb, arguments))
+
+
+def _carry_out(rank: Rank, verb: str, arguments: tuple[Any, ...]) -> tuple[str, Any]:
+    try:
+        return "done", getattr(rank, verb)(*arguments)
+    except Exception as error:
+        return "failed", f"{type(error).__name__}: {error}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--orders", type=int, required=True, help="descriptor of the socket on which orders come")
+    parser.add_argument("--store", required=True, help="file through which the ranks find each other")
+    parser.add_argument("--parent", type=int, required=True, help="process with which this one ends")
+    options = parser.parse_args()
+    lifeline.end_with(options.parent)
+    rank, num_ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    torch.set_num_threads(1)
+    orders = Connection(options.orders)
+    try:
+        config, wants_priority = orders.recv()
+        # On plain loopback ranks and rivals share one machine with everybody: nobody is put ahead.
+        if wants_priority:
+            raise_priority()
+        store = dist.FileStore(options.store, num_ranks)
+        store.set_timeout(_STORE_LIMIT)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=num_ranks, timeout=_STORE_LIMIT)
+        this = Rank(rank, num_ranks, config, dist.PrefixStore("bench", store))
+        orders.send(("done", None))
+        serve(this, orders)
+        this.close()
+    except (EOFError, BrokenPipeError):
+        pass  # the bench has ended
+    # No farewell over a network that may be broken: whatever is left goes with the process.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

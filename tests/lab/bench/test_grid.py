@@ -1,0 +1,79 @@
+"""The grid over real hosts: every peer on its own TCP, turns, repeats of what the machine disturbed, deaths."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from holdfast.config import Config
+from holdfast.errors import LabError
+from holdfast.lab.bench import grid
+from holdfast.lab.bench.session import Session
+from holdfast.lab.cloud import Cloud
+from holdfast.lab.lateness import Lateness
+from holdfast.lab.peer import parse_peers
+from lab.lab_processes import needs_lab
+
+
+def plan(**changes: Any) -> grid.Plan:
+    peers = parse_peers("holdfast,gloo-cubic,gloo-tuned,gloo-tuned-bf16")
+    return dataclasses.replace(grid.Plan(peers, 2, ["lossy-1"], [20_000], 6, Config()), **changes)
+
+
+@needs_lab
+def test_all_peers_meet_the_lab_network_and_are_right() -> None:
+    (rows,) = grid.run(plan())
+    assert [row.peer for row in rows] == ["holdfast", "gloo-cubic", "gloo-tuned", "gloo-tuned-bf16"]
+    assert [(row.congestion_control, row.rto_min_ms) for row in rows[1:3]] == [("cubic", 200), ("bbr", 5)]
+    for row in rows:
+        assert row.wrong == 0
+        assert row.lower_bound_ms is not None
+        assert row.capacity_bound_p50_ms == pytest.approx(row.lower_bound_ms, rel=0.01)
+        assert row.lower_bound_ms < row.p50_ms <= row.p99_ms
+        assert row.late_p999_ms is not None
+        assert row.late_p999_ms > 0
+    assert sum(sum(row.lost_packets.values()) for row in rows) > 0
+
+
+@needs_lab
+def test_a_frozen_host_is_found() -> None:
+    peers = parse_peers("holdfast")
+    with Cloud(2, "clean") as cloud, Session(peers, 2, Config(deadline_ms=50), cloud) as session:
+        session.set_size(8192)
+        start_ns, measured = session.operation(peers[0])
+        assert grid.frozen_hosts(cloud, start_ns, measured) == ()
+        cloud.change("freeze", lambda now: now.with_port(1, lambda port: dataclasses.replace(port, frozen=True)))
+        start_ns, measured = session.operation(peers[0])
+        assert grid.frozen_hosts(cloud, start_ns, measured) == (1,)
+        assert measured[0].delivered_ratio < 1
+
+
+@needs_lab
+def test_a_disturbed_cell_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    verdicts = iter([False] * 2 + [True] * 100)
+    monkeypatch.setattr(Lateness, "trusted", property(lambda _self: next(verdicts)))
+    (rows,) = grid.run(plan(peers=parse_peers("holdfast,gloo-tuned"), iterations=2))
+    assert {row.attempts for row in rows} <= {1, 2}
+    assert next(verdicts, None) is not None
+    assert len(list(verdicts)) == 100 - 3, "two rows of the first attempt, two of the second, one asked here"
+
+
+def test_what_is_measured_already_is_not_missing() -> None:
+    asked = plan(profiles=["clean", "lossy-1"], sizes=[8192, 1 << 20])
+    assert grid.missing_cells(asked, []) == asked.cells
+    assert asked.cells == [("clean", 8192), ("clean", 1 << 20), ("lossy-1", 8192), ("lossy-1", 1 << 20)]
+
+
+@needs_lab
+def test_a_rank_that_dies_is_named() -> None:
+    peers = parse_peers("gloo-tuned")
+    with Cloud(2, "clean") as cloud, Session(peers, 2, Config(), cloud) as session:
+        assert session._workers is not None
+        session.set_size(8192)
+        os.killpg(session._workers.workers[1].process.pid, signal.SIGKILL)
+        with pytest.raises(LabError, match=r"rank [01] of the benchmark"):
+            session.operation(peers[0])

@@ -1,0 +1,26 @@
+"""Peers by name: what a user may type, and what it stands for."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import ConfigError
+from holdfast.lab.peer import PEERS, parse_peers, peer_named
+
+
+def test_tuned_gloo_is_bbr_with_a_short_timeout_and_its_twin_has_half_the_bytes() -> None:
+    tuned, narrow = peer_named("gloo-tuned"), peer_named("gloo-tuned-bf16")
+    assert tuned.tcp is not None
+    assert (tuned.tcp.congestion_control, tuned.tcp.rto_min_us) == ("bbr", 5_000)
+    assert narrow.tcp == tuned.tcp
+    assert narrow.wire_bytes * 2 == tuned.wire_bytes == 4
+
+
+def test_a_list_keeps_its_order_and_names_each_peer_once() -> None:
+    assert [peer.name for peer in parse_peers(" gloo-bbr, holdfast,gloo-bbr,")] == ["gloo-bbr", "holdfast"]
+
+
+def test_an_unknown_peer_is_told_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match="nccl") as raised:
+        parse_peers("gloo,nccl")
+    assert all(name in str(raised.value) for name in PEERS)
