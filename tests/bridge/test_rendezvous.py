@@ -254,7 +254,7 @@ def test_a_key_that_differs_is_a_key_mismatch_on_every_rank(run_ranks, tmp_path:
 
 @pytest.mark.parametrize(
     ("content", "text"),
-    [("xyz", "hexadecimal"), ("abcd", "2 bytes, not 32"), ("", "0 bytes"), (None, "cannot read")],
+    [("xyz", "hexadecimal"), ("abcd", "2 bytes, not 32"), ("", "0 bytes"), (None, "cannot be read")],
 )
 def test_a_key_file_that_holds_no_key_is_a_config_error(tmp_path: Path, content: str | None, text: str) -> None:
     path = tmp_path / "job.key"

@@ -17,12 +17,12 @@ from holdfast import _native
 from holdfast.bridge.board import Board, Store
 from holdfast.config import Config
 from holdfast.errors import ConfigError, JoinError, KeyMismatch, LoopbackAcrossHosts
+from holdfast.key_file import KEY_BYTES, RECIPE, UnusableKey, read_key
 from holdfast.link import interface
 from holdfast.link.link import Agreement, Link, Rank, open_engine
 
 logger = logging.getLogger(__name__)
 
-_KEY_BYTES = 32
 _BROADCAST = "255.255.255.255"
 
 
@@ -105,28 +105,21 @@ def _join(board: Board, *, config: Config, step_bytes: int, epoch: int, record: 
 
 
 def _job_key(board: Board, config: Config) -> bytes:
-    own = _read_key(Path(config.key_file)) if config.key_file is not None else None
+    own = _own_key(Path(config.key_file)) if config.key_file is not None else None
     if board.rank == 0:
-        board.publish("key", _native.random_bytes(_KEY_BYTES) if own is None else b"")
+        board.publish("key", _native.random_bytes(KEY_BYTES) if own is None else b"")
     if own is not None:
         return own
     published = board.read("key", 0)
     # Nothing published: rank 0 has a key file and this rank has none. Any other key makes that a KeyMismatch for all.
-    return published if len(published) == _KEY_BYTES else _native.random_bytes(_KEY_BYTES)
+    return published if len(published) == KEY_BYTES else _native.random_bytes(KEY_BYTES)
 
 
-def _read_key(path: Path) -> bytes:
-    recipe = "`openssl rand -hex 32 > job.key`, copied to every host"
+def _own_key(path: Path) -> bytes:
     try:
-        if not path.is_file() and path.exists():
-            raise ConfigError(f"the key file {path} is not a file", what_to_try=recipe)
-        key = bytes.fromhex(path.read_text().strip())
-    except OSError as error:
-        raise ConfigError(f"cannot read the key file {path}: {error.strerror}", what_to_try=recipe) from error
-    except ValueError as error:
-        raise ConfigError(f"the key file {path} does not hold hexadecimal digits", what_to_try=recipe) from error
-    if len(key) != _KEY_BYTES:
-        raise ConfigError(f"the key in {path} has {len(key)} bytes, not {_KEY_BYTES}", what_to_try=recipe)
+        key = read_key(path)
+    except UnusableKey as problem:
+        raise ConfigError(f"the key file {path} {problem}", what_to_try=RECIPE) from problem
     if path.stat().st_mode & 0o077:
         logger.warning("the key file %s can be read by others; `chmod 600` it", path)
     return key

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from holdfast.doctor.facts import NetworkFacts, Plan, Trip
 from holdfast.doctor.finding import Finding, advice, ok, problem
+from holdfast.doctor.port_probe import HIGHEST_PORT
 from holdfast.doctor.quantities import bits_per_second, mebibytes
 
 # A round trip in a loaded data centre. The true one is known only when peers talk.
 ASSUMED_ROUND_TRIP_S = 1e-3
-HIGHEST_PORT = 65_535
 
 
 def needed_receive_bytes(bits_per_s: float, lateness_p50_us: float) -> int:

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from holdfast.doctor.facts import ClockFacts, SystemFacts, TorchFacts
+from holdfast.key_file import UnusableKey, read_key
 
 TORCH_LIMIT_S = 120.0  # a cold import from a network file system takes a minute
 NUM_SLEEPS = 200
@@ -49,15 +50,11 @@ def _extension_error() -> str:
 
 
 def _key_error(path: Path) -> str:
-    if path.exists() and not path.is_file():
-        return "is not a file"  # reading a FIFO would wait for a writer
     try:
-        key = bytes.fromhex(path.read_text().strip())
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
-    except ValueError:
-        return "does not hold hexadecimal digits"
-    return "" if len(key) == 32 else f"holds {len(key)} bytes, not 32"
+        read_key(path)
+    except UnusableKey as problem:
+        return str(problem)
+    return ""
 
 
 def _probe_torch() -> TorchFacts:
