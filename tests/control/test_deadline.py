@@ -36,3 +36,14 @@ def test_the_floor_holds_and_says_so() -> None:
 
 def test_a_bound_that_happens_to_be_the_floor_was_not_raised() -> None:
     assert "raised" not in measured_bound([5.0], factor=4.0, floor_ms=20.0).reason
+
+
+def test_a_usual_stage_is_half_of_the_slowest_warm_up_operation() -> None:
+    assert measured_bound([80.0, 100.0], factor=4.0, floor_ms=20.0).usual_stage_ms == 50.0
+    assert given_bound(30.0).usual_stage_ms == 15.0
+
+
+def test_the_silence_that_ends_a_stage_is_never_a_moment_only() -> None:
+    assert measured_bound([200.0], factor=4.0, floor_ms=20.0).early_wait_ratio(0.1) == 0.1
+    quick = measured_bound([1.0], factor=4.0, floor_ms=20.0)
+    assert quick.early_wait_ratio(0.1) * quick.usual_stage_ms == pytest.approx(5.0)

@@ -150,7 +150,9 @@ class JobOfThree(RuleBasedStateMachine):
     def publish(self, rank: int, from_operation: int, stage_ms: Any) -> None:
         self.caller.call(
             f"{rank}: publish {from_operation} {stage_ms}",
-            lambda: self.links[rank].publish(from_operation=from_operation, stage_ms=stage_ms),
+            lambda: self.links[rank].publish(
+                from_operation=from_operation, stage_ms=stage_ms, usual_stage_ms=stage_ms, early_wait_ratio=0.1
+            ),
         )
 
     @rule(rank=odd.ranks, here=st.booleans())

@@ -28,7 +28,7 @@ VERBS: dict[str, Callable[[Link], Any]] = {
     "snapshot": lambda link: link.snapshot(),
     "gone_peers": lambda link: link.gone_peers(),
     "require_open": lambda link: link.require_open(),
-    "publish": lambda link: link.publish(from_operation=0, stage_ms=1.0),
+    "publish": lambda link: link.publish(from_operation=0, stage_ms=1.0, usual_stage_ms=1.0, early_wait_ratio=0.1),
     "send_note": lambda link: link.send_note(1, 5, b"x", 0.1),
     "finish_note": lambda link: link.finish_note(1, 1, 0.1),
     "receive_note": lambda link: link.receive_note(5, 0.1),
@@ -92,7 +92,7 @@ def test_a_wait_without_an_end_is_refused(links: list[Link], duration: float) ->
         lambda: link.send_note(1, 5, b"x", duration),
         lambda: link.finish_note(1, 1, duration),
         lambda: link.receive_note(5, duration),
-        lambda: link.publish(from_operation=0, stage_ms=duration),
+        lambda: link.publish(from_operation=0, stage_ms=duration, usual_stage_ms=1.0, early_wait_ratio=0.1),
         lambda: TransposeAllReduce(link).barrier(duration),
     ):
         with pytest.raises(ValueError, match="finite"):

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from holdfast.bridge.buffers import BufferAverager
 from holdfast.bridge.equality import Equalised, equalise, model_state
 from holdfast.config import ResolvedConfig
-from holdfast.control.deadline import given_bound
+from holdfast.control.deadline import Bound, given_bound
 from holdfast.errors import ConfigError, HandleClosed, HoldfastError, PeerDead
 from holdfast.link.interface import is_loopback
 from holdfast.link.link import Link
@@ -182,6 +182,7 @@ class Handle:
                 if bound
                 else f"being measured; the first {config.warmup_operations} operations run exactly"
             ),
+            *([f"early end: {_early_end(bound, config.early_wait_ratio)}"] if bound else []),
             f"datagrams: {agreement.datagram_bytes} bytes, "
             + ("loopback" if is_loopback(own.host) else "the smallest path MTU of the job"),
             f"receive buffer: {self._link.engine.receive_buffer_bytes >> 10} KiB of "
@@ -285,3 +286,11 @@ class _Totals:
 
 def _percentile(ascending: list[float], share: float) -> float:
     return ascending[min(len(ascending) - 1, int(share * len(ascending)))] if ascending else 0.0
+
+
+def _early_end(bound: Bound, wanted_ratio: float) -> str:
+    silence_ms = bound.early_wait_ratio(wanted_ratio) * bound.usual_stage_ms
+    return (
+        f"a stage that lacks something ends {silence_ms:.1f} ms after the last arrival, once the end of every rank's "
+        f"part is in (a stage takes {bound.usual_stage_ms:.1f} ms)"
+    )

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+# A sender that the scheduler puts aside for a moment is silent too, and its last packets are not lost.
+LEAST_SILENCE_MS = 5.0
+
 
 @dataclass(frozen=True)
 class Bound:
     """A bound in force, and the sentence that says why."""
 
     deadline_ms: float
+    usual_stage_ms: float
+    """t_C: what a stage takes when nothing goes wrong."""
     reason: str
 
     @property
@@ -18,9 +23,13 @@ class Bound:
         """t_B: each of the two stages gets half."""
         return self.deadline_ms / 2
 
+    def early_wait_ratio(self, wanted: float) -> float:
+        """x: this share of a usual stage, or more where that is too short a silence to mean anything."""
+        return max(wanted, LEAST_SILENCE_MS / self.usual_stage_ms)
+
 
 def given_bound(deadline_ms: float) -> Bound:
-    return Bound(deadline_ms, f"{deadline_ms:.1f} ms, as given")
+    return Bound(deadline_ms, deadline_ms / 2, f"{deadline_ms:.1f} ms, as given")
 
 
 def measured_bound(slowest_ms_by_rank: Sequence[float], *, factor: float, floor_ms: float) -> Bound:
@@ -33,4 +42,4 @@ def measured_bound(slowest_ms_by_rank: Sequence[float], *, factor: float, floor_
     )
     if factor * slowest_ms < floor_ms:
         reason += f", raised to the floor of {floor_ms:g} ms"
-    return Bound(deadline_ms, reason)
+    return Bound(deadline_ms, deadline_ms / 2 / factor, reason)

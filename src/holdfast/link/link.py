@@ -127,7 +127,13 @@ class Link:
         ]
         engine.start(settings, peers, record)
         # Before anybody is told that this rank has joined: a peer's first datagram may open an operation here.
-        self.publish(from_operation=0, stage_ms=(config.deadline_ms or config.exact_deadline_ms) / 2)
+        stage_ms = (config.deadline_ms or config.exact_deadline_ms) / 2
+        self.publish(
+            from_operation=0,
+            stage_ms=stage_ms,
+            usual_stage_ms=stage_ms,  # nothing has been measured yet
+            early_wait_ratio=config.early_wait_ratio,
+        )
 
     @property
     def rank(self) -> int:
@@ -195,16 +201,14 @@ class Link:
                 raise HandleClosed("this link has been closed", what_to_try="attach again") from error
             raise OperationError(f"the I/O thread has ended: {error}", what_to_try="attach again") from error
 
-    def publish(self, *, from_operation: int, stage_ms: float) -> None:
+    def publish(self, *, from_operation: int, stage_ms: float, usual_stage_ms: float, early_wait_ratio: float) -> None:
         """The parameters of all operations from this one on."""
-        # Until control learns how long a stage usually takes, its bound stands in for that.
-        stage_s = require_finite(stage_ms / 1e3)
         with self.errors_named():
             self.engine.publish(
                 from_operation=from_operation,
-                t_b_s=stage_s,
-                t_c_s=stage_s,
-                early_wait_ratio=self.config.early_wait_ratio,
+                t_b_s=require_finite(stage_ms / 1e3),
+                t_c_s=require_finite(usual_stage_ms / 1e3),
+                early_wait_ratio=require_finite(early_wait_ratio),
                 credit=self.config.credit,
                 deterministic=self.config.deterministic,
                 # Longer than anybody waits for an exact operation, so that what a late rank was sent is still there.

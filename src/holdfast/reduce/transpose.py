@@ -184,7 +184,12 @@ class TransposeAllReduce:
 
     def adopt(self, bound: Bound) -> None:
         self.bound = bound
-        self.link.publish(from_operation=self._next_operation, stage_ms=bound.stage_ms)
+        self.link.publish(
+            from_operation=self._next_operation,
+            stage_ms=bound.stage_ms,
+            usual_stage_ms=bound.usual_stage_ms,
+            early_wait_ratio=bound.early_wait_ratio(self.config.early_wait_ratio),
+        )
         if self.link.num_ranks > 1:
             logger.info("[rank %d] an all-reduce ends within %s", self.link.rank, bound.reason)
 
