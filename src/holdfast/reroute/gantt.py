@@ -86,7 +86,9 @@ def gantt_figure(plan: Plan) -> plotly.graph_objects.Figure:
 
 def gantt_html(plan: Plan) -> str:
     """A self-contained page; it needs no network."""
-    page: str = gantt_figure(plan).to_html(include_plotlyjs=True, full_html=True, config={"displaylogo": False})
+    page: str = gantt_figure(plan).to_html(
+        include_plotlyjs=True, full_html=True, config={"displaylogo": False, "showSendToCloud": False}
+    )
     return page.replace("<head>", "<head><title>Holdfast pipeline plan</title>", 1)
 
 

@@ -53,7 +53,9 @@ def replay_figure(played: Replay) -> plotly.graph_objects.Figure:
 
 def replay_html(played: Replay) -> str:
     """A self-contained page with the models in words below the picture; it needs no network."""
-    page: str = replay_figure(played).to_html(include_plotlyjs=True, full_html=True, config={"displaylogo": False})
+    page: str = replay_figure(played).to_html(
+        include_plotlyjs=True, full_html=True, config={"displaylogo": False, "showSendToCloud": False}
+    )
     rows = "".join(f"<li><b>{run.name}</b>: {run.model}.</li>" for run in played.runs)
     style = "font-family:sans-serif;font-size:14px;max-width:70em;margin:0 40px 40px"
     notes = f'<div style="{style}"><p>What each model assumes:</p><ul>{rows}</ul></div>'
