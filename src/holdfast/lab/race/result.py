@@ -92,6 +92,8 @@ class RaceResult:
     seed: int
     parameters: int
     runs: tuple[Run, ...]
+    further_arguments: tuple[str, ...] = ()
+    """What else was asked for on the command line, so that the same race can be run again."""
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -1,0 +1,1 @@
+"""Races: tasks, the engine, and what is made of their results."""

@@ -1,0 +1,52 @@
+"""What ranks tell becomes one peer's figures: the slowest rank's steps, the mean delivered, the worst accusation."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from holdfast.lab.race.orders import Score, Trained
+from holdfast.lab.race.record import Record
+from holdfast.lab.race.result import Evaluation, Event
+from holdfast.lab.switch_client import Report
+
+QUIET = Report(1.0, {}, 0.0, 0.0, 0.0, 0.0, [], True, 0.0, 0, 0, 0, ())
+
+
+def test_a_step_lasts_as_long_as_its_slowest_rank() -> None:
+    record = Record()
+    record.add_turn({0: Trained([10, 40], 1.0, {1: 2}), 1: Trained([30, 20], 0.5, {0: 7, 1: 5}, ("why",))})
+    assert record.step_ms == record.last_turn_ms == [30, 40]
+    assert record.seconds == pytest.approx(0.07)
+    assert record.delivered_ratio == 0.75
+    assert record.incomplete_by_rank == {0: 7, 1: 5}
+    record.add_turn({1: Trained([5], 0.6, {0: 8}, ("why not",))})
+    assert (record.steps, record.last_turn_ms, record.delivered_ratio) == (3, [5], 0.6)
+    assert record.explain == ("why not",)
+    record.add_score(Score(0.9, 0.1), 0.25)
+    assert record.evaluations == [Evaluation(3, pytest.approx(0.075), 0.9, 0.1, 0.25)]  # type: ignore[arg-type]
+
+
+def test_events_lie_where_they_happened_on_the_peers_own_clock() -> None:
+    record = Record()
+    record.in_turn_s = 0.5
+    record.note("within the first turn")
+    record.add_turn({0: Trained([1000.0])})
+    record.note("between turns")
+    assert record.events == [Event(0.5, "within the first turn"), Event(1.0, "between turns")]
+
+
+def test_the_switchs_spans_add_up() -> None:
+    record = Record()
+    assert record.lateness() is None
+    record.add_switch_report(
+        dataclasses.replace(QUIET, lateness_counts=[(100.0, 990)], lateness_max_us=90.0, losses={"random": 2})
+    )
+    record.add_switch_report(
+        dataclasses.replace(QUIET, lateness_counts=[(5000.0, 10)], lateness_max_us=4000.0, losses={"random": 3})
+    )
+    late = record.lateness()
+    assert late is not None
+    assert (late.p50_us, late.p99_us, late.p999_us, late.max_us) == (100.0, 100.0, 5000.0, 4000.0)
+    assert late.losses == {"random": 5}
