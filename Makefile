@@ -10,7 +10,7 @@ NATIVE_SOURCES := $(shell find native -name '*.cc' -o -name '*.h') CMakeLists.tx
 .PHONY: stubs format bench clean
 
 help:
-	@echo "make demo    train digits with Holdfast and with Gloo, side by side (sets itself up)"
+	@echo "make demo    race Holdfast against tuned Gloo on a lossy network of the lab (sets itself up)"
 	@echo "make test    lint, build, native tests, simulations, Python tests (sets itself up)"
 	@echo "make check   test, sanitize, fuzz, coverage, simulations and chaos, with one summary (about 40 minutes)"
 	@echo "             each of them is a target of its own"
