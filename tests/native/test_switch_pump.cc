@@ -213,7 +213,7 @@ HF_CASE(an_idle_switch_sleeps) {
   lab.receive(1);
   lab.pump().reset();
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  HF_CHECK(lab.pump().report().num_wakeups <= 3);  // the questions themselves
+  HF_CHECK(lab.pump().report().num_wakeups <= 30);  // the questions themselves; one that polls has thousands
 }
 
 HF_CASE(questions_are_answered_whether_it_runs_or_not_and_from_many_threads) {
