@@ -36,8 +36,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=32, help="images per rank and step")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write the figures to this file")
-    parser.add_argument("--progress", choices=("text", "json"), default="text", help="how to report each epoch")
-    parser.add_argument("--turns", type=Path, help="file with the number of epochs that may run; for `holdfast demo`")
     return parser.parse_args()
 
 
@@ -77,23 +75,9 @@ def evaluate(network: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> 
     return nn.functional.cross_entropy(scores, labels).item(), accuracy.item()
 
 
-def wait_for_turn(turns: Path | None, epoch: int) -> None:
-    """Leaves the machine to another run between epochs. Only `holdfast demo` asks for this."""
-    if turns is None:
-        return
-    limit = time.monotonic() + GROUP_TIMEOUT.total_seconds()
-    while dist.get_rank() == 0 and int(turns.read_text() or 0) <= epoch:
-        if time.monotonic() > limit:
-            raise TimeoutError(f"no turn for epoch {epoch} within {GROUP_TIMEOUT}")
-        time.sleep(0.01)
-    dist.barrier()
-
-
-def report(style: str, **figures: float | str) -> None:
-    if dist.get_rank() != 0:
-        return
-    line = json.dumps(figures) if style == "json" else "  ".join(f"{name} {value}" for name, value in figures.items())
-    print(line, flush=True)
+def report(**figures: float | str) -> None:
+    if dist.get_rank() == 0:
+        print("  ".join(f"{name} {value}" for name, value in figures.items()), flush=True)
 
 
 def main() -> None:
@@ -112,9 +96,7 @@ def main() -> None:
     step_ms: list[float] = []
     test_loss: list[float] = []
     test_accuracy: list[float] = []
-    report(arguments.progress, ready="training", epochs=arguments.epochs)
     for epoch in range(arguments.epochs):
-        wait_for_turn(arguments.turns, epoch)
         sampler.set_epoch(epoch)
         for images, labels in loader:
             started = time.perf_counter()
@@ -125,8 +107,7 @@ def main() -> None:
         loss, accuracy = evaluate(model.module, test_images, test_labels)
         test_loss.append(loss)
         test_accuracy.append(accuracy)
-        report(arguments.progress, epoch=epoch + 1, loss=round(loss, 4), accuracy=round(accuracy, 4))
-    wait_for_turn(arguments.turns, arguments.epochs)
+        report(epoch=epoch + 1, loss=round(loss, 4), accuracy=round(accuracy, 4))
 
     figures = {
         "transport": arguments.transport,
@@ -143,7 +124,7 @@ def main() -> None:
     if handle is not None:
         handle.detach()  # makes the replicas equal once more, then closes the link
     figures["accuracy"] = evaluate(model.module, test_images, test_labels)[1]
-    report(arguments.progress, done=arguments.transport, accuracy=round(figures["accuracy"], 4))
+    report(done=arguments.transport, accuracy=round(figures["accuracy"], 4))
     if arguments.json is not None and dist.get_rank() == 0:
         arguments.json.write_text(json.dumps(figures) + "\n")
     dist.destroy_process_group()

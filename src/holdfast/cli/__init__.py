@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from holdfast import __version__
-from holdfast.cli import bench, config, demo, doctor, lab, plan
+from holdfast.cli import bench, config, demo, doctor, lab, plan, race
 from holdfast.errors import HoldfastError
 
 app = typer.Typer(
@@ -37,7 +37,7 @@ def _root(
     pass
 
 
-for verb in (bench, config, demo, doctor, lab, plan):
+for verb in (bench, config, demo, doctor, lab, plan, race):
     verb.register(app)
 
 

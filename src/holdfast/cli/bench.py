@@ -68,7 +68,7 @@ def _allreduce(
     ] = False,
 ) -> None:
     from holdfast.cli.bench_table import WIDE, tables
-    from holdfast.cli.lab import ended_by_signal
+    from holdfast.cli.signals import ended_by_signal
     from holdfast.config import resolve
     from holdfast.lab.bench import grid
     from holdfast.lab.profile import load_profile

@@ -18,10 +18,8 @@ from holdfast.lab.race.orders import Start
 _SCRIPTED = """
 import os, signal, struct, sys, time
 from multiprocessing.connection import Connection
-from holdfast.lab.race import lifeline
 from holdfast.lab.race.orders import Failed, Ready, Score, Trained
 rank, orders, memory = int(os.environ["RANK"]), Connection(int(sys.argv[1])), int(sys.argv[2])
-lifeline.end_with(int(sys.argv[3]))
 orders.recv()
 while True:
     verb, arguments = orders.recv()
@@ -48,7 +46,7 @@ def scripted(script: str, tmp_path: Path, num_ranks: int = 2) -> Iterator[Conten
     inherited = {rank: (pairs[rank][1].fileno(), memories[rank]) for rank in range(num_ranks)}
 
     def command(rank: int) -> list[str]:
-        return [sys.executable, "-c", code, *map(str, inherited[rank]), str(os.getpid())]
+        return [sys.executable, "-c", code, *map(str, inherited[rank])]
 
     crew = LoopbackCrew(num_ranks, command, inherited, tmp_path)
     start = Start("digits", "gloo", 0, tmp_path / "store", tmp_path, in_lab=False)

@@ -59,7 +59,7 @@ def test_when_survivors_cannot_go_on_the_race_breaks_off_and_the_dead_are_named(
 def test_nobody_left(tmp_path: Path) -> None:
     with scripted("if verb == 'train': sys.exit(3)", tmp_path) as contender:
         contender.wait_ready()
-        with pytest.raises(BrokeOff, match="no rank is left"):
+        with pytest.raises(BrokeOff, match=r"no rank is left; rank \d exit code 3"):
             train(contender)
         assert sorted(told(contender)) == ["rank 0 exit code 3", "rank 1 exit code 3"]
 

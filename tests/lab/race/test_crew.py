@@ -12,13 +12,10 @@ from holdfast.lab.race.crew import LoopbackCrew
 from lab.lab_processes import wait_until
 
 ORPHANS = """
-import os, sys, time
+import sys, time
 from pathlib import Path
 from holdfast.lab.race.crew import LoopbackCrew
-child = "import os, sys, time; from holdfast.lab.race import lifeline; lifeline.end_with(int(sys.argv[1])); " \\
-    "print(os.getpid(), flush=True); time.sleep(60)"
-command = [sys.executable, "-c", child, str(os.getpid())]
-crew = LoopbackCrew(2, lambda rank: command, {0: (), 1: ()}, Path(sys.argv[1]))
+crew = LoopbackCrew(2, lambda rank: ["bash", "-c", "echo $$; sleep 60; true"], {0: (), 1: ()}, Path(sys.argv[1]))
 time.sleep(60)
 """
 

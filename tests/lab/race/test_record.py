@@ -14,18 +14,26 @@ from holdfast.lab.switch_client import Report
 QUIET = Report(1.0, {}, 0.0, 0.0, 0.0, 0.0, [], True, 0.0, 0, 0, 0, ())
 
 
-def test_a_step_lasts_as_long_as_its_slowest_rank() -> None:
+def test_a_step_lasts_until_its_slowest_rank_is_done() -> None:
     record = Record()
     record.add_turn({0: Trained([10, 40], 1.0, {1: 2}), 1: Trained([30, 20], 0.5, {0: 7, 1: 5}, ("why",))})
-    assert record.step_ms == record.last_turn_ms == [30, 40]
-    assert record.seconds == pytest.approx(0.07)
+    assert record.step_ms == record.last_turn_ms == [30, 20]
+    assert record.seconds == pytest.approx(0.05)
     assert record.delivered_ratio == 0.75
     assert record.incomplete_by_rank == {0: 7, 1: 5}
     record.add_turn({1: Trained([5], 0.6, {0: 8}, ("why not",))})
     assert (record.steps, record.last_turn_ms, record.delivered_ratio) == (3, [5], 0.6)
     assert record.explain == ("why not",)
     record.add_score(Score(0.9, 0.1), 0.25)
-    assert record.evaluations == [Evaluation(3, pytest.approx(0.075), 0.9, 0.1, 0.25)]  # type: ignore[arg-type]
+    assert record.evaluations == [Evaluation(3, pytest.approx(0.055), 0.9, 0.1, 0.25)]  # type: ignore[arg-type]
+
+
+def test_a_rank_that_stands_still_while_others_go_on_is_counted_once() -> None:
+    """Rank 1 is stopped for 2 s in the first step and catches up; the others end three steps at their bound of 190 ms."""
+    record = Record()
+    record.add_turn({0: Trained([190.0, 190.0, 190.0, 40.0]), 1: Trained([2000.0, 5.0, 5.0, 40.0])})
+    assert record.step_ms == [2000.0, 5.0, 5.0, 40.0]
+    assert record.seconds == 2.05
 
 
 def test_events_lie_where_they_happened_on_the_peers_own_clock() -> None:

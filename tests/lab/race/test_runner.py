@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from holdfast.lab.race.plan import Plan
 from holdfast.lab.race.task import task_named
 from lab.lab_processes import needs_lab
 
-pytestmark = pytest.mark.xdist_group("processes")
+pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(240)]
 
 DIGITS = dataclasses.replace(task_named("digits"), steps_per_turn=4)
 UNREACHABLE = 2.0
@@ -93,9 +94,16 @@ def test_in_the_lab_a_rank_dies_gloo_breaks_off_and_holdfast_goes_on(tmp_path: P
         assert run.lateness.p50_us > 0
 
 
-def test_a_peer_that_cannot_start_is_one_error_with_its_last_lines(tmp_path: Path) -> None:
-    """Weights that pre-training did not make."""
-    plan = Plan(task_named("finetune"), parse_peers("gloo"), 2, None, seed=0, target=0.0, max_steps=1)
-    (tmp_path / "pretrained-0.pt").write_bytes(b"nothing")
-    with pytest.raises(LabError, match=r"gloo did not start: rank \d: (.|\n)*Traceback|Error(.|\n)*Try: the logs in"):
+def test_a_peer_that_cannot_start_is_one_error_with_its_last_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho 'cannot find myself'; exit 3\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(broken))
+    plan = Plan(DIGITS, parse_peers("gloo"), 2, None, seed=0, target=0.0, max_steps=1)
+    with pytest.raises(
+        LabError, match=r"gloo did not start: .*rank \d exit code 3; last lines:\n  cannot find"
+    ) as raised:
         runner.run(plan, tmp_path)
+    assert raised.value.what_to_try == f"the logs in {tmp_path / runner.LOGS / 'gloo'}"

@@ -1,0 +1,51 @@
+"""What a race is about, as data: the target, and how long to try. No torch, so that the command line stays light.
+
+Model, optimizer and data of a task are in the module of the same name in `tasks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from holdfast.errors import ConfigError
+from holdfast.lab.race.tasks import corpus, digits_file, idx_files
+
+
+@dataclass(frozen=True)
+class Task:
+    name: str
+    title: str
+    """For headings."""
+    metric: Literal["accuracy", "loss"]
+    target: float
+    """Chosen so that four ranks that lose nothing need about two thirds of `max_steps`."""
+    max_steps: int
+    steps_per_turn: int
+    """Between two evaluations, and before the next peer's turn."""
+    require_data: Callable[[], None]
+    """Raises ConfigError, with the command that helps, where the data are missing."""
+    pretrained: bool = False
+    """Starts from what `tasks.pretraining` made."""
+
+    @property
+    def higher_is_better(self) -> bool:
+        return self.metric == "accuracy"
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        Task("digits", "Digits, 8x8 images, 10 classes", "accuracy", 0.975, 240, 10, digits_file.require),
+        Task("fashion", "Fashion-MNIST, 28x28 images, 10 classes", "accuracy", 0.855, 300, 15, idx_files.require),
+        Task("text", "A transformer on half of Python's standard library", "loss", 2.35, 420, 15, corpus.require),
+        Task("finetune", "The same on the other half, pre-trained", "loss", 2.06, 300, 15, corpus.require, True),
+    )
+}
+
+
+def task_named(name: str) -> Task:
+    if name not in TASKS:
+        raise ConfigError(f"unknown task {name!r}", what_to_try=f"one of {', '.join(TASKS)}")
+    return TASKS[name]
