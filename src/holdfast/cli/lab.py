@@ -1,4 +1,5 @@
-"""`holdfast lab`: a shared cloud on this machine. Runs a command on its hosts, lists its networks, cleans up.
+"""`holdfast lab`: a shared cloud on this machine. Runs a command on its hosts, lists and measures its networks,
+cleans up.
 
 What the ranks print goes to standard output, what the lab says to standard error. Everything is imported when a command
 runs.
@@ -10,19 +11,17 @@ import json
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli import calibrate
+from holdfast.cli.signals import SIGNALLED, ended_by_signal
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from rich.console import Console
 
     from holdfast.lab.cloud import Cloud
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
     from holdfast.lab.worker import Ending
 
 OUT_OF_TIME = 124  # as of timeout(1)
-SIGNALLED = 128
-# Ending takes less; signals that come meanwhile must not disturb it.
-_TEARDOWN_S = 10.0
 _WIDE = 120
 
 _RUN_HELP = """Run a command on every host of a cloud, one rank per host.
@@ -73,6 +69,7 @@ def register(app: typer.Typer) -> None:
     verbs.command(name="profiles", help="List networks, schedules and faults, and what each stands for.")(
         profiles_command
     )
+    verbs.command(name="calibrate", help=calibrate.HELP)(calibrate.calibrate_command)
     verbs.command(name="clean", help="End what labs left behind whose own process is gone.")(clean_command)
     app.add_typer(verbs, name="lab")
 
@@ -161,26 +158,6 @@ def clean_command() -> None:
     if not found:
         typer.echo("nothing to clean: no process of a dead lab is left")
     sys.exit(1 if remaining else 0)
-
-
-@contextmanager
-def ended_by_signal() -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP end the block as an exception does, once: what it built is taken down undisturbed."""
-    quiet_until = 0.0
-
-    def end(number: int, _frame: FrameType | None) -> None:
-        nonlocal quiet_until
-        if time.monotonic() >= quiet_until:
-            quiet_until = time.monotonic() + _TEARDOWN_S
-            raise SystemExit(SIGNALLED + number)
-
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, end) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _require_folder(logs: Path | None) -> None:

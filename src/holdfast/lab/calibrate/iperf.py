@@ -1,0 +1,164 @@
+"""iperf3 as an instrument: flows between hosts, as their receivers saw them.
+
+- Receivers write JSON, by intervals. Senders write text, because they must be heard while they run, and often, because
+  iperf3 keeps what it has to say until an interval ends.
+- iperf3 opens a UDP flow with one datagram that it never sends again, and gives up if that is lost. So flows are opened
+  while the network loses nothing, and what receivers saw until all flows ran does not count.
+- Receivers run at real-time priority: a datagram that waits for a busy processor until its socket is full is not one
+  that the network lost.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.errors import LabError
+from holdfast.lab.calibrate.programs import Program, Programs
+from holdfast.lab.cloud import Cloud
+from holdfast.lab.conditions import Conditions
+from holdfast.lab.host import MTU_BYTES
+from holdfast.lab.priority import WORKER_PRIORITY
+
+INTERVAL_S = 0.5
+"""Of a receiver's reports."""
+IP_UDP_HEADER_BYTES = 20 + 8
+# With the timestamps that Linux puts into every segment.
+IP_TCP_HEADER_BYTES = 20 + 20 + 12
+UDP_PAYLOAD_BYTES = MTU_BYTES - IP_UDP_HEADER_BYTES
+TCP_PAYLOAD_BYTES = MTU_BYTES - IP_TCP_HEADER_BYTES
+# Above the senders: a flow whose receiver waits for its sender's time slice would overrun the socket.
+RECEIVER_PRIORITY = WORKER_PRIORITY + 1
+_FIRST_PORT = 5201
+# How much longer than asked a flow runs, so that enough is left when all of them run.
+_SETTLING_S, _SETTLING_S_PER_FLOW = 1.0, 0.1
+_TALKATIVE = ("-i", "0.1", "--forceflush")
+_START_LIMIT_S = 30.0
+_GRACE_S = 20.0
+_LISTENING = "0A"
+_OPENING = "flows are being opened"
+
+
+class FlowsApart(LabError):
+    """The machine was too busy to start the flows together; another attempt may succeed."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """What one receiver got in about half a second."""
+
+    seconds: float
+    payload_bytes: int
+    packets: int = 0
+    """Of UDP, lost ones included."""
+    lost: int = 0
+
+    @property
+    def udp_bits_per_s(self) -> float:
+        """Of whole IP packets, as a link carries them."""
+        arrived = self.packets - self.lost
+        return (self.payload_bytes + arrived * IP_UDP_HEADER_BYTES) * 8 / self.seconds
+
+
+@dataclass(frozen=True)
+class Flow:
+    sender: int
+    receiver: int
+    intervals: tuple[Interval, ...]
+
+    @property
+    def payload_bits_per_s(self) -> float:
+        seconds = sum(interval.seconds for interval in self.intervals)
+        return sum(interval.payload_bytes for interval in self.intervals) * 8 / seconds
+
+
+def run_flows(
+    cloud: Cloud, pairs: Sequence[tuple[int, int]], options: Sequence[str], seconds: float,
+    *, sender_priority: int | None = None,
+) -> list[Flow]:  # fmt: skip
+    """One flow per (sender, receiver), all at once, with these options of iperf3's client, for about so long."""
+    flow_s = math.ceil(seconds + _SETTLING_S + _SETTLING_S_PER_FLOW * len(pairs))  # iperf3 takes whole seconds
+    targets = [(sender, receiver, ["-p", str(_FIRST_PORT + index)]) for index, (sender, receiver) in enumerate(pairs)]
+    with Programs(cloud) as programs:
+        receivers = [
+            programs.start(
+                receiver,
+                ["iperf3", "-s", "-1", "-J", "-i", str(INTERVAL_S), "-B", cloud.hosts[receiver].address, *port],
+                priority=RECEIVER_PRIORITY,
+            )
+            for _, receiver, port in targets
+        ]
+        programs.wait(lambda: _all_listen(cloud, pairs), _START_LIMIT_S, "iperf3 listening in every host")
+        cloud.change(_OPENING, _without_loss)
+        try:
+            senders = [
+                programs.start(
+                    sender,
+                    ["iperf3", "-c", cloud.hosts[receiver].address, *port, "-t", str(flow_s), *_TALKATIVE, *options],
+                    priority=sender_priority,
+                )
+                for sender, receiver, port in targets
+            ]  # fmt: skip
+            began = _wait_for_flows(programs, senders)
+        finally:
+            cloud.undo(_OPENING)
+        all_ran = time.monotonic()
+        programs.finish([*senders, *receivers], flow_s + _GRACE_S)
+    # The receiver's clock starts with the flow; half a second more, because the lab hears late.
+    return [
+        Flow(sender, receiver, parse(program.output, settled_after_s=all_ran - began_at + INTERVAL_S))
+        for (sender, receiver), program, began_at in zip(pairs, receivers, began, strict=True)
+    ]
+
+
+def parse(output: str, settled_after_s: float) -> tuple[Interval, ...]:
+    """What a receiver's JSON says of the time after its flow had settled."""
+    try:
+        document = json.loads(output)
+    except json.JSONDecodeError as error:
+        raise LabError(f"iperf3 wrote no JSON: {output[-200:]!r}") from error
+    if "error" in document:
+        raise LabError(f"iperf3: {document['error']}")
+    intervals = tuple(
+        Interval(part["seconds"], part["bytes"], part.get("packets", 0), part.get("lost_packets", 0))
+        for part in (interval["sum"] for interval in document["intervals"])
+        # The last one is what was left over, and too short to be compared with the others.
+        if part["start"] >= settled_after_s - INTERVAL_S / 4 and part["seconds"] > INTERVAL_S / 2
+    )
+    if not intervals:
+        raise FlowsApart("iperf3's flows had ended before all of them ran", what_to_try="a less busy machine")
+    return intervals
+
+
+def _all_listen(cloud: Cloud, pairs: Sequence[tuple[int, int]]) -> bool:
+    wanted = {(receiver, _FIRST_PORT + index) for index, (_, receiver) in enumerate(pairs)}
+    return wanted <= {(host, port) for host in {receiver for receiver, _ in wanted} for port in _listening(cloud, host)}
+
+
+def _listening(cloud: Cloud, host: int) -> list[int]:
+    table = cloud.hosts[host].run(Path("/proc/thread-self/net/tcp").read_text)
+    sockets = (line.split() for line in table.splitlines()[1:])
+    return [int(fields[1].rpartition(":")[2], 16) for fields in sockets if fields[3] == _LISTENING]
+
+
+def _without_loss(conditions: Conditions) -> Conditions:
+    return conditions.with_paths(lambda path: dataclasses.replace(path, loss_ratio=0.0, burst_loss_ratio=0.0))
+
+
+def _wait_for_flows(programs: Programs, senders: Sequence[Program]) -> list[float]:
+    """Until every sender said that it is connected; when each was heard to say so."""
+    heard: dict[Program, float] = {}
+
+    def all_connected() -> bool:
+        for sender in senders:
+            if sender not in heard and "connected to" in sender.output:
+                heard[sender] = time.monotonic()
+        return len(heard) == len(senders)
+
+    programs.wait(all_connected, _START_LIMIT_S, "all flows of iperf3")
+    return [heard[sender] for sender in senders]
