@@ -35,12 +35,12 @@ def holdfast(*arguments: str, powerless: bool = False, **variables: str) -> subp
 class Started:
     """A command that runs, and its processes as the kernel knows them."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, **variables: str) -> None:
         name, value = "STARTED_BY_A_TEST", secrets.token_hex(8)
         self._mark = f"{name}={value}".encode()
         self.process = subprocess.Popen(
             [*HOLDFAST, *arguments],
-            env={**os.environ, name: value, "NO_COLOR": "1"},
+            env={**os.environ, name: value, "NO_COLOR": "1", **variables},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

@@ -47,13 +47,14 @@ def test_a_quiet_attempt_ends_the_measurement() -> None:
     assert (row.found, row.attempts, row.late_p999_ms, row.quiet) == (2.0, 2, 1.9, True)
 
 
-def test_an_instrument_that_woke_late_is_as_bad_as_a_late_switch() -> None:
-    attempts = until_quiet(lambda number: Attempt(Finding(number, None, 9, instrument_late_ms=3.0 - number), 0.1))
-    row = judge("own", "rtt_ms", 1.0, attempts)
-    assert (row.attempts, row.late_p999_ms, row.instrument_late_ms, row.quiet) == (1, 0.1, 2.0, True)
-    attempts = until_quiet(lambda number: Attempt(Finding(number, None, 9, instrument_late_ms=3.5 - number), 0.1))
-    row = judge("own", "rtt_ms", 1.0, attempts)
-    assert (row.attempts, row.found, row.instrument_late_ms, row.quiet) == (2, 2, 1.5, True)
+@pytest.mark.parametrize(("disturbed", "attempts", "found"), [({1}, 2, 2.0), ({1, 2}, 3, 3.0), ({1, 2, 3}, 3, 2.0)])
+def test_a_disturbed_instrument_is_worse_than_a_late_switch(disturbed: set[int], attempts: int, found: float) -> None:
+    lateness = {1: 0.3, 2: 0.2, 3: 1.0}
+    tries = until_quiet(
+        lambda number: Attempt(Finding(number, None, 9, disturbed=number in disturbed), lateness[number])
+    )
+    row = judge("own", "rtt_ms", 1.0, tries)
+    assert (row.attempts, row.found, row.quiet) == (attempts, found, len(disturbed) < 3)
 
 
 def test_after_three_attempts_the_quietest_counts_and_is_marked() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import LabError
-from holdfast.lab.calibrate.iperf import Flow, Interval, parse
+from holdfast.lab.calibrate.iperf import Flow, Interval, parse, parse_overruns
 from lab.calibrate.instruments import recorded
 
 
@@ -42,3 +42,13 @@ def test_what_is_no_measurement_says_why(output: str, complaint: str) -> None:
 
 def test_an_interval_counts_whole_packets() -> None:
     assert Interval(2.0, payload_bytes=1000, packets=12, lost=2).udp_bits_per_s == (1000 + 10 * 28) * 4
+
+
+def test_what_a_hosts_kernel_had_no_room_for_is_found_in_its_table() -> None:
+    table = (
+        "Ip: Forwarding DefaultTTL\nIp: 1 64\n"
+        "Udp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors SndbufErrors InCsumErrors IgnoredMulti MemErrors\n"
+        "Udp: 36163 64 7 36219 5 0 2 0 0\n"
+        "UdpLite: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors\nUdpLite: 0 0 0 0 9\n"
+    )
+    assert parse_overruns(table) == 5

@@ -19,8 +19,8 @@ class Finding:
     """One standard deviation of what another run of the same length would find; None where no length tells."""
     num_samples: int
     """Pings, datagrams, intervals or operations."""
-    instrument_late_ms: float = 0.0
-    """How late the instrument itself was, where it can tell: the machine's fault, not the network's."""
+    disturbed: bool = False
+    """The instrument noticed by itself that the machine was too busy for it."""
 
 
 def median(values: Sequence[float]) -> Finding:

@@ -4,8 +4,9 @@
   iperf3 keeps what it has to say until an interval ends.
 - iperf3 opens a UDP flow with one datagram that it never sends again, and gives up if that is lost. So flows are opened
   while the network loses nothing, and what receivers saw until all flows ran does not count.
-- Receivers run at real-time priority: a datagram that waits for a busy processor until its socket is full is not one
-  that the network lost.
+- A datagram that waits for a busy processor until its socket is full is not one that the network lost, but iperf3 cannot
+  tell. So receivers run at real-time priority, and what their hosts' kernels had no room for is counted (`overruns`):
+  such a measurement is to be repeated.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ _FIRST_PORT = 5201
 # How much longer than asked a flow runs, so that enough is left when all of them run.
 _SETTLING_S, _SETTLING_S_PER_FLOW = 1.0, 0.1
 _TALKATIVE = ("-i", "0.1", "--forceflush")
+# Tens of milliseconds for a receiver that has to wait. The sender gets the same, and must not overrun its own card,
+# which holds 1.5 MB; the kernel doubles what it is asked for.
+_WANTED_BUFFER_BYTES = 512 << 10
 _START_LIMIT_S = 30.0
 _GRACE_S = 20.0
 _LISTENING = "0A"
@@ -70,6 +74,8 @@ class Flow:
     sender: int
     receiver: int
     intervals: tuple[Interval, ...]
+    overruns: int = 0
+    """UDP datagrams for which the receiver's host, whatever the flow, had no room."""
 
     @property
     def payload_bits_per_s(self) -> float:
@@ -108,12 +114,22 @@ def run_flows(
         finally:
             cloud.undo(_OPENING)
         all_ran = time.monotonic()
+        overruns_before = {receiver: _overruns(cloud, receiver) for _, receiver in pairs}
         programs.finish([*senders, *receivers], flow_s + _GRACE_S)
+    overruns = {receiver: _overruns(cloud, receiver) - before for receiver, before in overruns_before.items()}
     # The receiver's clock starts with the flow; half a second more, because the lab hears late.
     return [
-        Flow(sender, receiver, parse(program.output, settled_after_s=all_ran - began_at + INTERVAL_S))
+        Flow(
+            sender, receiver, parse(program.output, settled_after_s=all_ran - began_at + INTERVAL_S), overruns[receiver]
+        )
         for (sender, receiver), program, began_at in zip(pairs, receivers, began, strict=True)
     ]
+
+
+def buffers() -> list[str]:
+    """As an option: as large as is useful and allowed."""
+    limits = [int(Path(f"/proc/sys/net/core/{name}mem_max").read_text()) for name in "rw"]
+    return ["-w", str(min(_WANTED_BUFFER_BYTES, *limits))]
 
 
 def parse(output: str, settled_after_s: float) -> tuple[Interval, ...]:
@@ -144,6 +160,16 @@ def _listening(cloud: Cloud, host: int) -> list[int]:
     table = cloud.hosts[host].run(Path("/proc/thread-self/net/tcp").read_text)
     sockets = (line.split() for line in table.splitlines()[1:])
     return [int(fields[1].rpartition(":")[2], 16) for fields in sockets if fields[3] == _LISTENING]
+
+
+def _overruns(cloud: Cloud, host: int) -> int:
+    return parse_overruns(cloud.hosts[host].run(Path("/proc/thread-self/net/snmp").read_text))
+
+
+def parse_overruns(table: str) -> int:
+    """Datagrams that found a full socket, from the kernel's table of a network's counters."""
+    names, values = (line.split() for line in table.splitlines() if line.startswith("Udp:"))
+    return int(values[names.index("RcvbufErrors")])
 
 
 def _without_loss(conditions: Conditions) -> Conditions:

@@ -33,6 +33,8 @@ _MAX_LOSS_FLOWS = 12
 # With a standard error of a twenty-fifth, a tenth is two and a half of them.
 _LOSSES_WANTED = 625
 _MIN_LOSS_S, _MAX_LOSS_S = 6.0, 20.0
+# At the P99. A rank that wakes this late is also held up in the middle of an operation.
+_WOKE_LATE_MS = 2.0
 
 
 @dataclass(frozen=True)
@@ -89,9 +91,10 @@ def _rtt(cloud: Cloud, _promise: float, effort: Effort) -> Finding:
 def _loss(cloud: Cloud, promise: float, effort: Effort) -> Finding:
     pairs = neighbours(len(cloud.hosts), max(1, _MAX_LOSS_FLOWS // len(cloud.hosts)))
     bits_per_s = _LOSS_PACKETS_PER_S / len(pairs) * _LOSS_PAYLOAD_BYTES * 8
-    options = ["-u", "-l", str(_LOSS_PAYLOAD_BYTES), "-b", f"{bits_per_s:.0f}"]
+    options = ["-u", "-l", str(_LOSS_PAYLOAD_BYTES), "-b", f"{bits_per_s:.0f}", *iperf.buffers()]
     flows = iperf.run_flows(cloud, pairs, options, loss_seconds(promise, effort))
-    return finding.loss([interval for flow in flows for interval in flow.intervals])
+    found = finding.loss([interval for flow in flows for interval in flow.intervals])
+    return dataclasses.replace(found, disturbed=any(flow.overruns for flow in flows))
 
 
 def _bandwidth(cloud: Cloud, _promise: float, effort: Effort) -> Finding:
@@ -108,16 +111,17 @@ def _flow_share(cloud: Cloud, pair: tuple[int, int], seconds: float) -> Finding:
 
     It sleeps while the card is busy, so it can have real-time priority: otherwise a busy machine is measured.
     """
-    options = ["-u", "-l", str(iperf.UDP_PAYLOAD_BYTES), "-b", "0"]
+    options = ["-u", "-l", str(iperf.UDP_PAYLOAD_BYTES), "-b", "0", *iperf.buffers()]
     (flow,) = iperf.run_flows(cloud, [pair], options, seconds, sender_priority=WORKER_PRIORITY)
-    return finding.mean([interval.udp_bits_per_s / cloud.bits_per_s for interval in flow.intervals])
+    found = finding.mean([interval.udp_bits_per_s / cloud.bits_per_s for interval in flow.intervals])
+    return dataclasses.replace(found, disturbed=flow.overruns > 0)
 
 
 def _allreduce_tail(cloud: Cloud, _promise: float, effort: Effort) -> Finding:
     operations = allreduce(cloud, effort.num_operations)
     tail = finding.p99_to_p50([operation.took_ms for operation in operations])
     woke_late_ms = sorted(operation.woke_late_ms for operation in operations)
-    return dataclasses.replace(tail, instrument_late_ms=woke_late_ms[len(operations) * 99 // 100])
+    return dataclasses.replace(tail, disturbed=woke_late_ms[len(operations) * 99 // 100] > _WOKE_LATE_MS)
 
 
 def _longest_silence(cloud: Cloud, _promise: float, effort: Effort) -> Finding:

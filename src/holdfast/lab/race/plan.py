@@ -40,6 +40,8 @@ class Plan:
             )
         if self.profile is None:
             self._check_loopback()
+        elif any(peer.protection == "insecure" for peer in self.peers):
+            raise ConfigError("a job without protection stays on one host", what_to_try="--loopback, or another peer")
 
     def _check_loopback(self) -> None:
         needy = [peer.name for peer in self.peers if peer.tcp is not None]

@@ -24,7 +24,7 @@ def begin(place: Place) -> Classification:
         Images(images[test], labels[test]),
         place,
         batch_size=16,
-        learning_rate=0.003,
+        learning_rate=0.002,
     )
 
 

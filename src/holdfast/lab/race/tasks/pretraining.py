@@ -50,6 +50,7 @@ def ensure(folder: Path, seed: int, on_progress: Callable[[float], None], num_st
             raise
     if code != 0:
         raise LabError(f"pre-training ended with code {code}", what_to_try="its last lines above")
+    on_progress(1.0)
 
 
 def main() -> None:
