@@ -91,4 +91,4 @@ format:
 	clang-format -i $$(find native tests/native -name '*.cc' -o -name '*.h')
 
 clean:
-	rm -rf $(VENV) build demo-output
+	rm -rf $(VENV) build demo-output race-output

@@ -57,7 +57,7 @@ def _allreduce(
     iterations: Annotated[int, typer.Option(min=1, help="Counted operations per row.")] = 60,
     seed: Annotated[int, typer.Option(min=0, help="Of everything that is random in the lab's network.")] = 0,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Also run Holdfast without any protection (loopback and lab only).")
+        bool, typer.Option("--insecure", help="Also run Holdfast without any protection (loopback only).")
     ] = False,
     deadline_ms: Annotated[
         float | None, typer.Option(help="Bound of an operation; default: measured per size.")
@@ -108,6 +108,10 @@ def _contestants(peers: str | None, insecure: bool, in_lab: bool) -> list[Peer]:
         always, rivals = ["holdfast"], peers if peers is not None else "gloo-cubic,gloo-bbr,gloo-tuned"
     else:
         always, rivals = ["holdfast", "holdfast-authenticated"], peers if peers is not None else "gloo"
+    if insecure and in_lab:
+        raise ConfigError(
+            "between hosts, also the lab's, Holdfast never runs without protection", what_to_try="no --insecure"
+        )
     chosen = parse_peers(rivals)
     if not insecure and any(peer.name == _INSECURE for peer in chosen):
         raise ConfigError(f"{_INSECURE} has no protection at all", what_to_try="--insecure, to say you mean it")

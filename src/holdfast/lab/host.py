@@ -24,6 +24,8 @@ MTU_BYTES = 1500
 # 20 kB is one super-packet and a little: more would leave in bursts no card makes, less would cut super-packets apart.
 TBF_BURST_BYTES = 20_000
 GSO_MAX_BYTES = 16_384
+# Between card and switch. Of the usual 500 a stall of the switch would lose some that nobody counts; TBF is the cap.
+CARD_RING_PACKETS = 10_000
 # Linux's own default of 1,000 packets per card.
 CARD_QUEUE_BYTES = 1000 * MTU_BYTES
 
@@ -97,7 +99,8 @@ class Host:
             (card,) = routing.link_lookup(ifname=INTERFACE)
             routing.link("set", index=loopback, state="up")
             routing.addr("add", index=card, address=self.address, prefixlen=24)
-            routing.link("set", index=card, state="up", mtu=MTU_BYTES, gso_max_size=GSO_MAX_BYTES)
+            routing.link("set", index=card, state="up", mtu=MTU_BYTES, gso_max_size=GSO_MAX_BYTES,
+                         txqlen=CARD_RING_PACKETS)  # fmt: skip
         self._shape("add")
 
     def _shape(self, verb: str) -> None:

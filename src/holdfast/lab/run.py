@@ -9,6 +9,7 @@ from holdfast.lab.cloud import Cloud
 from holdfast.lab.fault import Fault
 from holdfast.lab.injector import Injector
 from holdfast.lab.launch import Workers
+from holdfast.lab.priority import ahead_of_ranks
 from holdfast.lab.schedule import Phase, Schedule
 from holdfast.lab.worker import Ending
 
@@ -60,13 +61,14 @@ def run_job(
     """Until every rank has ended, or the limit has passed; how they ended, in that order."""
     injector = Injector(faults, workers, on_fault)
     began = time.monotonic()
-    while workers.alive:
-        now_s = time.monotonic() - began
-        if limit_s is not None and now_s >= limit_s:
-            break
-        injector.advance(now_s)
-        if conductor is not None:
-            conductor.advance(now_s, workers)
-        next_s = injector.next_s()
-        workers.pump(_TICK_S if next_s is None else min(_TICK_S, max(0.0, next_s - now_s)))
+    with ahead_of_ranks():
+        while workers.alive:
+            now_s = time.monotonic() - began
+            if limit_s is not None and now_s >= limit_s:
+                break
+            injector.advance(now_s)
+            if conductor is not None:
+                conductor.advance(now_s, workers)
+            next_s = injector.next_s()
+            workers.pump(_TICK_S if next_s is None else min(_TICK_S, max(0.0, next_s - now_s)))
     return list(workers.endings.values())

@@ -20,6 +20,7 @@ from holdfast import _native
 from holdfast.lab import cleanup
 from holdfast.lab.conditions import native_conditions
 from holdfast.lab.marks import LAB, LabId
+from holdfast.lab.priority import WORKER_PRIORITY, raise_priority
 
 # An orphan that cannot end in order ends anyhow.
 LAST_RESORT_S = 4
@@ -92,6 +93,7 @@ def main() -> None:
 
     thread = threading.Thread(target=run, name="holdfast-switch")
     thread.start()
+    raise_priority(WORKER_PRIORITY + 1)  # a change of the network must not wait for ranks that fill all cores
     said_goodbye = False
     try:
         with control.makefile("r", encoding="utf-8") as requests, control.makefile("w", encoding="utf-8") as answers:

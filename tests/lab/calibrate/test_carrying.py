@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.lab.calibrate.carrying import Carried, Protocol, carry
+from holdfast.lab.calibrate.carrying import Carried, carry
 from holdfast.lab.cloud import Cloud
-from lab.calibrate.instruments import needs_iperf3
 from lab.lab_processes import needs_lab
 
 
@@ -22,11 +21,9 @@ def test_every_flow_must_get_its_share_in_time(shares: tuple[float, ...], late_p
 
 
 @needs_lab
-@needs_iperf3
-@pytest.mark.parametrize("protocol", ["tcp", "udp"])
-def test_hosts_fill_their_links_and_no_more(cloud: Cloud, protocol: Protocol) -> None:
-    carried = carry(cloud, protocol, seconds=0.5)
-    assert (carried.protocol, carried.num_hosts, carried.bits_per_s) == (protocol, 2, cloud.bits_per_s)
+def test_hosts_fill_their_links_and_no_more(cloud: Cloud) -> None:
+    carried = carry(cloud, "udp", seconds=0.5)
+    assert (carried.protocol, carried.num_hosts, carried.bits_per_s) == ("udp", 2, cloud.bits_per_s)
     assert len(carried.shares) == 2
     assert 0 < carried.least_share <= carried.mean_share <= 1.02  # the card lets a burst of 20 kB go ahead
     assert carried.late_p50_ms <= carried.late_p999_ms

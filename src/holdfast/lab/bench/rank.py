@@ -21,7 +21,6 @@ from holdfast.lab.bench import contestant
 from holdfast.lab.bench.row import Measured
 from holdfast.lab.peer import peer_named
 from holdfast.lab.priority import raise_priority
-from holdfast.lab.race import lifeline
 
 # The one who gives orders is dead, or has forgotten us.
 ORDER_LIMIT_S = 600.0
@@ -92,9 +91,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--orders", type=int, required=True, help="descriptor of the socket on which orders come")
     parser.add_argument("--store", required=True, help="file through which the ranks find each other")
-    parser.add_argument("--parent", type=int, required=True, help="process with which this one ends")
     options = parser.parse_args()
-    lifeline.end_with(options.parent)
     rank, num_ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.set_num_threads(1)
     orders = Connection(options.orders)

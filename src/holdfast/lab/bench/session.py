@@ -15,6 +15,7 @@ from typing import Any
 
 from holdfast.config import Config
 from holdfast.errors import LabError
+from holdfast.lab import lifeline
 from holdfast.lab.bench.row import Measured
 from holdfast.lab.cloud import Cloud
 from holdfast.lab.launch import Workers
@@ -84,7 +85,7 @@ class Session:
     ) -> None:
         def command(rank: int) -> list[str]:
             program = [sys.executable, "-m", "holdfast.lab.bench.rank"]
-            return [*program, f"--orders={theirs[rank].fileno()}", f"--store={store}", f"--parent={os.getpid()}"]
+            return [*program, f"--orders={theirs[rank].fileno()}", f"--store={store}"]
 
         inherited = {rank: [end.fileno()] for rank, end in enumerate(theirs)}
         if cloud is not None:
@@ -94,7 +95,7 @@ class Session:
             for rank in range(self.num_ranks):
                 environment = {**os.environ, **_loopback_environment(rank, self.num_ranks)}
                 process = subprocess.Popen(
-                    command(rank), env=environment, stdin=subprocess.DEVNULL, pass_fds=inherited[rank],
+                    lifeline.tied(command(rank)), env=environment, stdin=subprocess.DEVNULL, pass_fds=inherited[rank],
                     start_new_session=True,  # Ctrl-C reaches the bench only, which then ends the ranks
                 )  # fmt: skip
                 self._stack.callback(_end, process)

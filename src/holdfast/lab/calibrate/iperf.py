@@ -4,9 +4,9 @@
   iperf3 keeps what it has to say until an interval ends.
 - iperf3 opens a UDP flow with one datagram that it never sends again, and gives up if that is lost. So flows are opened
   while the network loses nothing, and what receivers saw until all flows ran does not count.
-- A datagram that waits for a busy processor until its socket is full is not one that the network lost, but iperf3 cannot
-  tell. So receivers run at real-time priority, and what their hosts' kernels had no room for is counted (`overruns`):
-  such a measurement is to be repeated.
+- A datagram that waits for a busy processor until its socket is full, or for a switch that was held up until its card is
+  full, is not one that the network lost, but iperf3 cannot tell. So receivers run at real-time priority, and what the
+  hosts' own kernels had no room for is counted (`overruns`): such a measurement is to be repeated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.errors import LabError
 from holdfast.lab.calibrate.programs import Program, Programs
 from holdfast.lab.cloud import Cloud
 from holdfast.lab.conditions import Conditions
-from holdfast.lab.host import MTU_BYTES
+from holdfast.lab.host import INTERFACE, MTU_BYTES
 from holdfast.lab.priority import WORKER_PRIORITY
 
 INTERVAL_S = 0.5
@@ -45,6 +45,8 @@ _WANTED_BUFFER_BYTES = 512 << 10
 _START_LIMIT_S = 30.0
 _GRACE_S = 20.0
 _LISTENING = "0A"
+# Eight counters of what a device received, then eight of what it sent: bytes, packets, errors, dropped.
+_SENT_DROPPED = 8 + 3
 _OPENING = "flows are being opened"
 
 
@@ -75,7 +77,7 @@ class Flow:
     receiver: int
     intervals: tuple[Interval, ...]
     overruns: int = 0
-    """UDP datagrams for which the receiver's host, whatever the flow, had no room."""
+    """Packets for which its two hosts, whatever the flow, had no room."""
 
     @property
     def payload_bits_per_s(self) -> float:
@@ -114,15 +116,12 @@ def run_flows(
         finally:
             cloud.undo(_OPENING)
         all_ran = time.monotonic()
-        overruns_before = {receiver: _overruns(cloud, receiver) for _, receiver in pairs}
+        overruns_before = [_overruns(cloud, pair) for pair in pairs]
         programs.finish([*senders, *receivers], flow_s + _GRACE_S)
-    overruns = {receiver: _overruns(cloud, receiver) - before for receiver, before in overruns_before.items()}
     # The receiver's clock starts with the flow; half a second more, because the lab hears late.
     return [
-        Flow(
-            sender, receiver, parse(program.output, settled_after_s=all_ran - began_at + INTERVAL_S), overruns[receiver]
-        )
-        for (sender, receiver), program, began_at in zip(pairs, receivers, began, strict=True)
+        Flow(*pair, parse(program.output, all_ran - began_at + INTERVAL_S), _overruns(cloud, pair) - before)
+        for pair, program, began_at, before in zip(pairs, receivers, began, overruns_before, strict=True)
     ]
 
 
@@ -162,14 +161,24 @@ def _listening(cloud: Cloud, host: int) -> list[int]:
     return [int(fields[1].rpartition(":")[2], 16) for fields in sockets if fields[3] == _LISTENING]
 
 
-def _overruns(cloud: Cloud, host: int) -> int:
-    return parse_overruns(cloud.hosts[host].run(Path("/proc/thread-self/net/snmp").read_text))
+def _overruns(cloud: Cloud, hosts: Sequence[int]) -> int:
+    network = Path("/proc/thread-self/net")
+    tables = [
+        cloud.hosts[host].run(lambda: [(network / name).read_text() for name in ("snmp", "dev")]) for host in hosts
+    ]
+    return sum(socket_overruns(snmp) + card_overruns(dev) for snmp, dev in tables)
 
 
-def parse_overruns(table: str) -> int:
-    """Datagrams that found a full socket, from the kernel's table of a network's counters."""
-    names, values = (line.split() for line in table.splitlines() if line.startswith("Udp:"))
-    return int(values[names.index("RcvbufErrors")])
+def socket_overruns(snmp: str) -> int:
+    """UDP datagrams that found a full buffer, from the kernel's table of a network's protocols."""
+    names, values = (line.split() for line in snmp.splitlines() if line.startswith("Udp:"))
+    return sum(int(values[names.index(name)]) for name in ("RcvbufErrors", "SndbufErrors"))
+
+
+def card_overruns(dev: str) -> int:
+    """Packets that a host wanted to send and its card had no room for, from the kernel's table of devices."""
+    (counters,) = (line.partition(":")[2].split() for line in dev.splitlines() if line.strip().startswith(INTERFACE))
+    return int(counters[_SENT_DROPPED])
 
 
 def _without_loss(conditions: Conditions) -> Conditions:

@@ -12,7 +12,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.lab.race import lifeline
+from holdfast.lab import lifeline
 from holdfast.lab.worker import Ending
 
 STOP_GRACE_S = 2.0

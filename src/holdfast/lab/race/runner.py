@@ -18,7 +18,7 @@ from holdfast.errors import LabError
 from holdfast.lab.cloud import Cloud
 from holdfast.lab.launch import Workers
 from holdfast.lab.peer import Peer
-from holdfast.lab.priority import WORKER_PRIORITY, raise_priority
+from holdfast.lab.priority import ahead_of_ranks
 from holdfast.lab.race.contender import BrokeOff, Contender
 from holdfast.lab.race.crew import Crew, LoopbackCrew
 from holdfast.lab.race.entry import Entry, Standing
@@ -54,7 +54,7 @@ def run(plan: Plan, output: Path, on_standing: OnStanding = lambda _standing: No
             on_standing(entries[peer.name].standing())
         in_order = [entries[peer.name] for peer in plan.peers]
         if cloud is not None:
-            stack.enter_context(_ahead_of_ranks())
+            stack.enter_context(ahead_of_ranks())
         _take_turns(in_order, on_standing)
         return _result(plan, in_order, parameters, None if cloud is None else cloud.bits_per_s)
 
@@ -147,14 +147,3 @@ def _result(plan: Plan, entries: Sequence[Entry], parameters: int, bits_per_s: f
         parameters=parameters,
         runs=tuple(entry.run() for entry in entries),
     )
-
-
-@contextmanager
-def _ahead_of_ranks() -> Iterator[None]:
-    """Ranks at real-time priority may fill all cores: a fault that is due must not wait for them."""
-    before = os.sched_getscheduler(0), os.sched_getparam(0)
-    raise_priority(WORKER_PRIORITY + 1)
-    try:
-        yield
-    finally:
-        os.sched_setscheduler(0, *before)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.errors import LabError
-from holdfast.lab.race import lifeline
+from holdfast.lab import lifeline
 
 NUM_STEPS = 400
 BATCH_SIZE = 16
