@@ -142,7 +142,7 @@ void bind_report(nb::module_& module) {
       .def_ro("lateness_max_us", &lab::SwitchReport::lateness_max_us)
       .def_ro("lateness_counts", &lab::SwitchReport::lateness_counts,
               "(at most so many microseconds late, so many packets), ascending.")
-      .def_ro("realtime", &lab::SwitchReport::realtime, "The thread was granted SCHED_FIFO.")
+      .def_ro("realtime", &lab::SwitchReport::realtime, "The thread was granted real-time scheduling.")
       .def_ro("cpu_s", &lab::SwitchReport::cpu_s, "Of the thread.")
       .def_ro("num_wakeups", &lab::SwitchReport::num_wakeups)
       .def_ro("num_reads", &lab::SwitchReport::num_reads)

@@ -47,7 +47,7 @@ struct SwitchReport {
   double lateness_max_us = 0;
   std::vector<std::pair<double, std::uint64_t>> lateness_counts;  // (at most so many microseconds, packets)
 
-  bool realtime = false;  // the thread was granted SCHED_FIFO
+  bool realtime = false;  // the thread was granted real time
   double cpu_s = 0;       // of the thread
   std::uint64_t num_wakeups = 0;
   std::uint64_t num_reads = 0;

@@ -805,7 +805,7 @@ class SwitchReport:
 
     @property
     def realtime(self) -> bool:
-        """The thread was granted SCHED_FIFO."""
+        """The thread was granted real-time scheduling."""
 
     @property
     def cpu_s(self) -> float:
