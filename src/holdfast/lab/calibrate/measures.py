@@ -34,7 +34,7 @@ _MAX_LOSS_FLOWS = 12
 _LOSSES_WANTED = 625
 _MIN_LOSS_S, _MAX_LOSS_S = 6.0, 20.0
 # At the P99. A rank that wakes this late is also held up in the middle of an operation.
-_WOKE_LATE_MS = 2.0
+_WOKE_LATE_MS = 0.6
 
 
 @dataclass(frozen=True)
