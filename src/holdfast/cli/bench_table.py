@@ -11,7 +11,7 @@ from holdfast.lab.bench.row import LOOPBACK, Row
 from holdfast.lab.peer import PEERS
 
 # Where no terminal sets the width: wide enough for every column.
-WIDE = 170
+WIDE = 190
 _STOCK = ("gloo-cubic", "gloo-bbr")
 _TUNED = ("gloo-tuned",)
 
@@ -65,7 +65,7 @@ def _lab(rows: Sequence[Row]) -> Table:
         f"all-reduce, float32, {rows[0].ranks} hosts, {rows[0].profile}, seed {rows[0].seed}, {rows[0].iterations} each",
         "times in ms, of the slowest rank; x LB: times 2(N-1)/N of the bytes at the line rate; x cap: p99 over p99 of "
         "the capacity bound;\n/stock, /tuned: over the better of gloo-cubic and gloo-bbr, over gloo-tuned (bf16 over "
-        "bf16); lost: packets in the switch; late: the switch, p99.9",
+        "bf16); lost: packets in the switch; late: the switch, p99.9; noisy: late in every try",
         ["size", "peer", "TCP", "p50", "p99", "max", "LB", "p50 x LB", "p99 x LB", "x cap", "p50/stock", "p99/stock",
          "p50/tuned", "p99/tuned", "delivered", "lost", "late", "note"],
     )  # fmt: skip
@@ -116,9 +116,9 @@ def _table(title: str, caption: str, columns: Sequence[str]) -> Table:
 def _note(row: Row) -> str:
     words = [f"{row.wrong} wrong"] if row.wrong else []
     if row.noisy:
-        words.append(f"noisy machine ({row.attempts} attempts)")
+        words.append(f"noisy, {row.attempts} tries")
     elif row.attempts > 1:
-        words.append(f"attempt {row.attempts}")
+        words.append(f"try {row.attempts}")
     return ", ".join(words)
 
 
