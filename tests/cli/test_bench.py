@@ -19,7 +19,7 @@ from holdfast.lab.peer import peer_named
 ROW_KEYS = {
     "peer", "profile", "ranks", "bytes", "iterations", "seed", "congestion_control", "rto_min_ms", "p50_ms", "p95_ms",
     "p99_ms", "max_ms", "lower_bound_ms", "capacity_bound_p50_ms", "capacity_bound_p99_ms", "delivered_ratio", "wrong",
-    "lost_packets", "late_p99_ms", "late_p999_ms", "attempts", "noisy", "frozen_operations", "frozen_p50_ms",
+    "lost_packets", "late_p99_ms", "late_p999_ms", "woke_late_p99_ms", "attempts", "noisy", "frozen_operations", "frozen_p50_ms",
     "frozen_p99_ms", "frozen_delivered_ratio",
 }  # fmt: skip
 LAB = ["bench", "allreduce", "--hosts", "2", "--profile", "clean", "--peers", "gloo-tuned", "--iterations", "2"]

@@ -55,7 +55,9 @@ def _allreduce(
         ),
     ] = None,
     iterations: Annotated[int, typer.Option(min=1, help="Counted operations per row.")] = 60,
-    seed: Annotated[int, typer.Option(min=0, help="Of everything that is random in the lab's network.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=(1 << 63) - 1, help="Of everything that is random in the lab's network.")
+    ] = 0,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Also run Holdfast without any protection (loopback only).")
     ] = False,
@@ -70,14 +72,19 @@ def _allreduce(
     from holdfast.cli.bench_table import WIDE, tables
     from holdfast.cli.signals import ended_by_signal
     from holdfast.config import resolve
+    from holdfast.lab import privilege
     from holdfast.lab.bench import grid
     from holdfast.lab.profile import load_profile
 
-    profiles = [load_profile(name.strip()).name for name in profile.split(",")] if profile else []
+    profiles = [] if profile is None else [load_profile(name).name for name in _listed(profile, "profile")]
+    if profiles:
+        privilege.ensure()
+    if json_file is not None:
+        _require_writable(json_file)
     config = resolve({} if deadline_ms is None else {"deadline_ms": deadline_ms}).config
     plan = grid.Plan(
         _contestants(peers, insecure, in_lab=bool(profiles)), ranks, profiles,
-        [parse_size(size) for size in sizes.split(",")], iterations, config, seed,
+        list(dict.fromkeys(parse_size(size) for size in sizes.split(","))), iterations, config, seed,
     )  # fmt: skip
     rows = _earlier_rows(plan, json_file, resume)
     cells = grid.missing_cells(plan, rows)
@@ -86,19 +93,29 @@ def _allreduce(
     total = len(cells) * (iterations + grid.WARMUP_ITERATIONS)
     columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}")
     console = Console(stderr=True)
-    with ended_by_signal(), Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
-        task = progress.add_task("starting", total=total)
-        for of_cell in grid.run(
-            plan, cells, lambda what, done: progress.update(task, description=what, completed=done)
-        ):
-            rows = [row for row in rows if (row.profile, row.bytes) != (of_cell[0].profile, of_cell[0].bytes)] + of_cell
-            if json_file is not None:
-                _write(json_file, rows)
-    out = Console() if sys.stdout.isatty() else Console(width=WIDE)
-    for table in tables(rows):
-        out.print(table)
-    if json_file is not None:
-        out.print(f"rows written to {json_file}", soft_wrap=True)
+    try:
+        with ended_by_signal(), Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+            task = progress.add_task("starting", total=total)
+            for of_cell in grid.run(
+                plan, cells, lambda what, done: progress.update(task, description=what, completed=done)
+            ):
+                cell = (of_cell[0].profile, of_cell[0].bytes)
+                rows = [row for row in rows if (row.profile, row.bytes) != cell] + of_cell
+                if json_file is not None:
+                    _write(json_file, rows)
+    finally:  # what was measured is shown, also if the rest was interrupted
+        out = Console() if sys.stdout.isatty() else Console(width=WIDE)
+        for table in tables(rows):
+            out.print(table)
+        if json_file is not None and rows:
+            out.print(f"rows written to {json_file}", soft_wrap=True)
+
+
+def _listed(names: str, what: str) -> list[str]:
+    listed = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    if not listed:
+        raise ConfigError(f"--{what} names none", what_to_try=f"a comma list, or no --{what} at all")
+    return listed
 
 
 def _contestants(peers: str | None, insecure: bool, in_lab: bool) -> list[Peer]:
@@ -141,7 +158,7 @@ def _earlier_rows(plan: Plan, file: Path | None, resume: bool) -> list[Row]:
         return []
     if file is None:
         raise ConfigError("--resume needs the file of the interrupted run", what_to_try="--json FILE --resume")
-    if not file.exists():
+    if not file.exists() or file.stat().st_size == 0:
         return []
     try:
         rows = [Row(**row) for row in json.loads(file.read_text())]
@@ -156,7 +173,15 @@ def _earlier_rows(plan: Plan, file: Path | None, resume: bool) -> list[Row]:
                 f"{file} was measured with {row.ranks} ranks, {row.iterations} iterations and seed {row.seed}",
                 what_to_try="the same --hosts, --iterations and --seed, or another --json file",
             )
-    return rows
+    return [row for row in rows if not row.noisy]  # those are worth another try
+
+
+def _require_writable(file: Path) -> None:
+    """Said before anything is measured."""
+    try:
+        file.open("a").close()
+    except OSError as error:
+        raise ConfigError(f"cannot write {file}: {error.strerror}", what_to_try="another --json file") from error
 
 
 def _write(file: Path, rows: Sequence[Row]) -> None:

@@ -46,7 +46,7 @@ Carry = Annotated[
     bool, typer.Option("--carry", help="Measure instead whether the switch carries 4 x 250 and 8 x 125 Mbit/s.")
 ]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the rows to this file.")]
-Seed = Annotated[int, typer.Option(help="Decides everything that is random in the networks.")]
+Seed = Annotated[int, typer.Option(min=0, max=(1 << 63) - 1, help="Decides everything that is random in the networks.")]
 
 
 def calibrate_command(

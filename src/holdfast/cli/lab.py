@@ -44,7 +44,9 @@ Example: holdfast lab run --hosts 4 --profile shared-3 -- python train.py
 Command = Annotated[list[str], typer.Argument(metavar="-- COMMAND", help="What every host runs.", show_default=False)]
 Hosts = Annotated[int, typer.Option(min=1, max=64, help="Hosts, with one rank each.")]
 ProfileName = Annotated[str, typer.Option(help="Network: a name of `holdfast lab profiles`, or a file.")]
-Seed = Annotated[int, typer.Option(help="Decides everything that is random in network and faults.")]
+Seed = Annotated[
+    int, typer.Option(min=0, max=(1 << 63) - 1, help="Decides everything that is random in network and faults.")
+]
 Rate = Annotated[
     float | None, typer.Option(min=0.1, help="Mbit/s of a host's link; default: 1,000 divided by the hosts.")
 ]

@@ -38,7 +38,9 @@ Example: holdfast race --hosts 4 --profile shared-3 --task digits --peers gloo-t
 
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for report, picture, figures and logs.")]
 Hosts = Annotated[int, typer.Option(min=2, max=64, help="Hosts, with one rank each.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of the weights, the data's order, the network and the faults.")]
+Seed = Annotated[
+    int, typer.Option(min=0, max=(1 << 63) - 1, help="Of the weights, the data's order, the network and the faults.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the figures as JSON instead of the table.")]
 MaxSteps = Annotated[int | None, typer.Option(min=1, help="Give up after so many steps; default: the task's own.")]
 Loopback = Annotated[bool, typer.Option("--loopback", help="Plain processes of this machine: no lab, no root.")]
@@ -144,9 +146,6 @@ def present(result: RaceResult, output: Path, as_json: bool) -> None:
     console.print(headline(result), markup=False)
     for remark in remarks(result):
         console.print(remark.text, markup=False, style="yellow" if remark.is_alarm else "")
-    for one in result.runs:
-        if broke_off(one):
-            console.print(f"{one.peer}: {one.events[-1].what}", markup=False, style="red")
     console.print(
         f"Report: {output / REPORT}\nPicture: {output / PICTURE}\nFigures: {output / FIGURES}",
         markup=False,

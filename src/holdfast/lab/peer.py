@@ -11,9 +11,8 @@ from typing import Literal
 
 from holdfast.config import ProtectionName
 from holdfast.errors import ConfigError
-from holdfast.lab.tcp_settings import TcpSettings
+from holdfast.lab.tcp_settings import USUAL_RTO_MIN_US, TcpSettings
 
-USUAL_RTO_MIN_US = 200_000
 TUNED_RTO_MIN_US = 5_000
 
 

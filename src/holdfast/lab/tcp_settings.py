@@ -12,6 +12,9 @@ from holdfast.errors import LabUnavailable
 
 _IPV4 = Path("/proc/sys/net/ipv4")
 _ALLOWED = _IPV4 / "tcp_allowed_congestion_control"
+_RTO_MIN = _IPV4 / "tcp_rto_min_us"
+USUAL_RTO_MIN_US = 200_000
+"""What Linux has compiled in."""
 
 
 @dataclass(frozen=True)
@@ -24,17 +27,22 @@ class TcpSettings:
 
 def read() -> TcpSettings:
     """The settings of the calling thread's network."""
-    return TcpSettings(
-        (_IPV4 / "tcp_congestion_control").read_text().strip(), int((_IPV4 / "tcp_rto_min_us").read_text())
-    )
+    rto_min_us = int(_RTO_MIN.read_text()) if _RTO_MIN.exists() else USUAL_RTO_MIN_US
+    return TcpSettings((_IPV4 / "tcp_congestion_control").read_text().strip(), rto_min_us)
 
 
 def write(*, congestion_control: str | None, rto_min_us: int | None) -> None:
     """Sets what is given in the calling thread's network."""
     if congestion_control is not None:
         _write(_IPV4 / "tcp_congestion_control", congestion_control)
-    if rto_min_us is not None:
-        _write(_IPV4 / "tcp_rto_min_us", str(rto_min_us))
+    if rto_min_us is None or (rto_min_us == USUAL_RTO_MIN_US and not _RTO_MIN.exists()):
+        return
+    if not _RTO_MIN.exists():
+        raise LabUnavailable(
+            "this kernel has no tcp_rto_min_us, so its TCP cannot be tuned",
+            what_to_try="Linux 6.11 or newer, or peers without -tuned",
+        )
+    _write(_RTO_MIN, str(rto_min_us))
 
 
 @contextmanager

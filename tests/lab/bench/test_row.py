@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.lab.bench.grid import observe
+from holdfast.lab.bench.grid import observe, traffic_to_wait_for
 from holdfast.lab.bench.row import Measured, Operation, Setting, Tally, quantile, summarise, wire_bytes_per_rank
 from holdfast.lab.peer import peer_named
 
@@ -72,3 +72,17 @@ def test_half_the_bits_are_half_the_bytes() -> None:
 
 def test_quantiles_are_values_that_were_measured() -> None:
     assert [quantile([3.0, 1.0, 2.0], share) for share in (0.0, 0.34, 0.5, 0.99, 1.0)] == [1.0, 2.0, 2.0, 3.0, 3.0]
+
+
+def test_the_bound_leaves_out_what_a_frozen_host_would_send_and_take() -> None:
+    assert traffic_to_wait_for(1500, 4, ()) == [1500] * 4
+    assert traffic_to_wait_for(1500, 4, (2,)) == [1000, 1000, 0, 1000]
+    assert traffic_to_wait_for(1500, 4, (0, 1, 2, 3)) == [1500] * 4
+
+
+def test_ranks_that_woke_late_make_a_row_noisy() -> None:
+    tally = Tally(operations=[Operation(0.1, 1.0, 0, None, woke_late_s=0.003)])
+    tally.lateness.add([(100.0, 1000)])
+    row = summarise(peer_named("holdfast"), LAB, tally, attempts=1)
+    assert row.woke_late_p99_ms == pytest.approx(3)
+    assert row.noisy

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +18,7 @@ from holdfast.lab.peer import Peer
 # Warm-up fills caches, lets TCP find its window and Holdfast measure its bound; it is not counted.
 WARMUP_ITERATIONS = 8
 MAX_ATTEMPTS = 3
+_LOOK_BACK_NS = 110 * 1_000_000_000  # the switch remembers 120 s
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ def _measure_cell(plan: Plan, session: Session, setting: Setting, on_progress: C
             best = rows
         if not any(row.noisy for row in rows):
             break
-    return best
+    return [dataclasses.replace(row, attempts=attempt) for row in best]
 
 
 def _latest(rows: Sequence[Row]) -> float:
@@ -89,8 +92,9 @@ def _take_turns(plan: Plan, session: Session, setting: Setting, on_progress: Cal
     tallies = {peer.name: Tally() for peer in plan.peers}
     session.set_size(setting.num_bytes)
     for iteration in range(WARMUP_ITERATIONS + plan.iterations):
-        # Whoever follows a peer meets the queues it left: the order turns round.
-        for peer in plan.peers if iteration % 2 else reversed(plan.peers):
+        # Whoever follows a peer meets the queues it left, so everybody follows everybody equally often.
+        order = random.Random(f"{plan.seed}/{iteration}")
+        for peer in order.sample(list(plan.peers), len(plan.peers)):
             if session.cloud is not None:
                 session.cloud.switch.reset()
             start_ns, measured = session.operation(peer)
@@ -110,12 +114,24 @@ def _add(
     report = cloud.switch.report()
     tally.lateness.add(report.lateness_counts)
     tally.lost.update(report.losses)
+    if max(each.ended_ns for each in measured) - start_ns > _LOOK_BACK_NS:
+        tally.operations.append(observe(start_ns, measured, (), None))  # longer than the switch remembers
+        return
     frozen = frozen_hosts(cloud, start_ns, measured)
-    # Who is frozen is not waited for, neither by the clock nor by the bound.
-    per_rank = wire_bytes_per_rank(peer, setting.num_ranks, setting.num_bytes)
-    traffic = [0 if host in frozen else per_rank for host in range(setting.num_ranks)]
+    traffic = traffic_to_wait_for(
+        wire_bytes_per_rank(peer, setting.num_ranks, setting.num_bytes), len(measured), frozen
+    )
     bound_s = cloud.switch.capacity_bound_s(start_ns, traffic, traffic)
     tally.operations.append(observe(start_ns, measured, frozen, bound_s))
+
+
+def traffic_to_wait_for(bytes_per_rank: int, num_ranks: int, frozen: Sequence[int]) -> list[int]:
+    """By host. Who is frozen is not waited for, neither by the clock nor by the bound; unless all of them are."""
+    num_live = num_ranks - len(frozen)
+    if num_live in (0, num_ranks):
+        return [bytes_per_rank] * num_ranks
+    among_the_live = bytes_per_rank * (num_live - 1) // max(1, num_ranks - 1)
+    return [0 if host in frozen else among_the_live for host in range(num_ranks)]
 
 
 def frozen_hosts(cloud: Cloud, start_ns: int, measured: Sequence[Measured]) -> tuple[int, ...]:
@@ -144,4 +160,5 @@ def observe(
         capacity_bound_s=capacity_bound_s,
         frozen_hosts=tuple(frozen),
         missing_elsewhere=sum(between) / len(between) if between else 0.0,
+        woke_late_s=(max(each.began_ns for each in measured) - start_ns) / 1e9,
     )

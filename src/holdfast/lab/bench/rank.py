@@ -49,18 +49,18 @@ class Rank:
         self._gradient = ramp + self._rank % _NUM_ADDENDS
         added = sum(rank % _NUM_ADDENDS for rank in range(self._num_ranks))
         self._expected = (ramp * self._num_ranks + added) / self._num_ranks
-        self._work = torch.empty_like(ramp)
+        self._work = self._gradient.clone()
         for each in self._contestants.values():
             each.new_size()
 
     def operation(self, peer: str, start_ns: int) -> Measured:
         """All ranks begin at the same time, whatever the network does."""
-        self._work.copy_(self._gradient)
         time.sleep(max(0.0, (start_ns - time.monotonic_ns()) / 1e9))
         began_ns = time.monotonic_ns()
         delivered = self._contestants[peer].average(self._work)
         ended_ns = time.monotonic_ns()
         wrong = int((self._work != self._expected).sum()) if delivered.complete else 0
+        self._work.copy_(self._gradient)  # now, not between the order and the start of the next one
         return Measured(began_ns, ended_ns, delivered.ratio, delivered.missing_by_rank, wrong)
 
     def close(self) -> None:

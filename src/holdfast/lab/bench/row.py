@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from holdfast.lab.lateness import Lateness
+from holdfast.lab.lateness import TRUSTED_P999_MS, Lateness
 from holdfast.lab.peer import Peer
 
 LOOPBACK = "loopback"
@@ -39,6 +39,8 @@ class Operation:
     """Hosts whose network stood still at some time before their rank was done."""
     missing_elsewhere: float = 0.0
     """Of what unfrozen ranks should have delivered to each other, the share that did not come."""
+    woke_late_s: float = 0.0
+    """How long after the common start the last rank began: the machine's doing."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +71,11 @@ class Row:
     late_p99_ms: float | None
     """How late the switch was during this peer's operations."""
     late_p999_ms: float | None
+    woke_late_p99_ms: float
+    """How long after the common start the last rank began."""
     attempts: int
     noisy: bool
-    """The switch was later than 2 ms at p99.9 in every attempt: the machine was measured, not the network."""
+    """In every attempt the switch was later than 2 ms at p99.9, or a rank at p99: the machine was measured."""
     frozen_operations: int
     """Operations during which a host was frozen, listed apart: the next three speak of them alone."""
     frozen_p50_ms: float | None
@@ -115,6 +119,7 @@ def summarise(peer: Peer, setting: Setting, tally: Tally, attempts: int) -> Row:
         if operation.capacity_bound_s is not None and math.isfinite(operation.capacity_bound_s)
     ]
     in_lab = setting.bits_per_s is not None
+    woke_late_ms = quantile([operation.woke_late_s * 1e3 for operation in tally.operations], 0.99)
     on_wire = wire_bytes_per_rank(peer, setting.num_ranks, setting.num_bytes)
     return Row(
         peer=peer.name,
@@ -137,8 +142,9 @@ def summarise(peer: Peer, setting: Setting, tally: Tally, attempts: int) -> Row:
         lost_packets={cause: count for cause, count in sorted(tally.lost.items()) if count},
         late_p99_ms=tally.lateness.quantile_ms(0.99) if in_lab else None,
         late_p999_ms=tally.lateness.quantile_ms(0.999) if in_lab else None,
+        woke_late_p99_ms=woke_late_ms,
         attempts=attempts,
-        noisy=in_lab and not tally.lateness.trusted,
+        noisy=in_lab and (not tally.lateness.trusted or woke_late_ms > TRUSTED_P999_MS),
         frozen_operations=len(frozen),
         frozen_p50_ms=quantile([each.seconds * 1e3 for each in frozen], 0.50) if frozen else None,
         frozen_p99_ms=quantile([each.seconds * 1e3 for each in frozen], 0.99) if frozen else None,

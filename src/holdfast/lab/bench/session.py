@@ -45,7 +45,8 @@ class Session:
             for orders in self._orders:
                 orders.send((config, cloud is not None))
             self._collect(START_LIMIT_S)
-            for peer in peers:
+            # A host keeps what its TCP was set to: whoever takes what a host has connects before it is set.
+            for peer in sorted(peers, key=lambda peer: peer.tcp is not None):
                 if cloud is not None and peer.tcp is not None:
                     cloud.set_tcp(congestion_control=peer.tcp.congestion_control, rto_min_us=peer.tcp.rto_min_us)
                 self._order("join", peer.name, limit_s=JOIN_LIMIT_S)
@@ -105,8 +106,11 @@ class Session:
         self._said = [*self._said[1 - _LAST_LINES :], f"  [{rank}] {line}"]
 
     def _order(self, verb: str, *arguments: Any, limit_s: float) -> list[Any]:
-        for orders in self._orders:
-            orders.send((verb, arguments))
+        for rank, orders in enumerate(self._orders):
+            try:
+                orders.send((verb, arguments))
+            except OSError:
+                raise self._failure(rank, "ended without a word") from None
         return self._collect(limit_s)
 
     def _collect(self, limit_s: float) -> list[Any]:

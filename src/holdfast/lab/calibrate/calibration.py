@@ -12,10 +12,9 @@ from holdfast.lab.calibrate.finding import Finding
 from holdfast.lab.calibrate.iperf import FlowsApart
 from holdfast.lab.calibrate.measures import MEASURES, Effort
 from holdfast.lab.cloud import Cloud
+from holdfast.lab.lateness import TRUSTED_P999_MS
 from holdfast.lab.profile import Profile, promised
 
-QUIET_MS = 2.0
-"""If one packet in a thousand was later than this, the machine was busy with other things."""
 MAX_ATTEMPTS = 3
 
 
@@ -38,7 +37,7 @@ class Attempt:
 
     @property
     def quiet(self) -> bool:
-        return self.late_p999_ms <= QUIET_MS and not self.found.disturbed
+        return self.late_p999_ms <= TRUSTED_P999_MS and not self.found.disturbed
 
 
 @dataclass(frozen=True)

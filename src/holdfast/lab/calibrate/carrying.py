@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from holdfast.lab.calibrate import iperf, udp_stream
-from holdfast.lab.calibrate.calibration import MAX_ATTEMPTS, QUIET_MS
+from holdfast.lab.calibrate.calibration import MAX_ATTEMPTS
 from holdfast.lab.calibrate.measures import neighbours
 from holdfast.lab.calibrate.programs import Program, Programs
 from holdfast.lab.cloud import Cloud
 from holdfast.lab.host import MTU_BYTES
+from holdfast.lab.lateness import TRUSTED_P999_MS
 from holdfast.lab.peer import peer_named
 from holdfast.lab.priority import WORKER_PRIORITY
 
@@ -59,7 +60,7 @@ class Carried:
 
     @property
     def kept(self) -> bool:
-        return self.least_share >= LEAST_SHARE and self.late_p999_ms < QUIET_MS
+        return self.least_share >= LEAST_SHARE and self.late_p999_ms < TRUSTED_P999_MS
 
     def to_json(self) -> dict[str, Any]:
         derived = {"least_share": self.least_share, "mean_share": self.mean_share, "kept": self.kept}

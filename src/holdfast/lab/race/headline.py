@@ -10,11 +10,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from holdfast.lab.lateness import TRUSTED_P999_MS
 from holdfast.lab.race.result import LOOPBACK, RaceResult, Run
 from holdfast.lab.race.units import metric_text, milliseconds_text, ratio_text, seconds_text, share_text, target_text
 
-TRUSTED_LATENESS_US = 2000.0
-"""A row whose switch was later than this at p99.9 measures the machine, not the network (specification of the lab)."""
+TRUSTED_LATENESS_US = TRUSTED_P999_MS * 1e3
 BROKE_OFF = "broke off"
 """How the last event of a run begins that did not come to its end."""
 LEVEL_RATIO = 1.02

@@ -121,10 +121,11 @@ def _draw_tails(axes: Any, result: RaceResult) -> None:
 
 
 def _mark_percentiles(axes: Any, run: Run, look: dict[str, Any], runs: Sequence[Run]) -> None:
-    is_upper = run is max(runs, key=lambda other: other.step_p99_ms)
-    for rarity, value, side in ((2, run.step_p50_ms, "center"), (100, run.step_p99_ms, "right")):
+    for rarity, figure, side in ((2, "step_p50_ms", "center"), (100, "step_p99_ms", "right")):
+        value = getattr(run, figure)
         if not math.isfinite(value):
             continue
+        is_upper = value == max(getattr(other, figure) for other in runs)  # curves may cross in between
         at = min(rarity, len(run.step_ms))
         axes.plot(at, value, markersize=10, **look, markeredgecolor="white", zorder=5)
         if len(runs) <= MAX_LABELLED_PEERS:

@@ -90,8 +90,10 @@ def _label_sides(run: Run, runs: Sequence[Run]) -> list[str]:
     """Where p50 and p99 stand beside a curve without hiding another one; nowhere if there are more than two."""
     if len(runs) > MAX_LABELLED_PEERS:
         return []
-    is_upper = run is max(runs, key=lambda other: other.step_p99_ms)
-    return ["top center", "top left"] if is_upper else ["bottom center", "bottom center"]
+    # Each for itself: curves may cross in between.
+    median_on_top = run.step_p50_ms == max(other.step_p50_ms for other in runs)
+    tail_on_top = run.step_p99_ms == max(other.step_p99_ms for other in runs)
+    return ["top center" if median_on_top else "bottom center", "top left" if tail_on_top else "bottom center"]
 
 
 def _tail(run: Run, place: int, label_sides: list[str]) -> list[dict[str, Any]]:
