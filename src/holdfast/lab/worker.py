@@ -121,6 +121,19 @@ def rank_environment(cloud: Cloud, rank: int, master_port: int = DEFAULT_PORT) -
     }
 
 
+def loopback_environment(rank: int, num_ranks: int) -> dict[str, str]:
+    """The same for ranks that are plain processes of this machine and find each other through a file."""
+    # Without the interface's name Gloo asks for the machine's host name, which need not have an address.
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(num_ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
 def read_available(descriptor: int) -> bytes | None:
     """What a pipe holds: nothing at its end, None if there is no more for now."""
     try:

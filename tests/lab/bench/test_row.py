@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast.lab.bench.grid import observe, traffic_to_wait_for
-from holdfast.lab.bench.row import Measured, Operation, Setting, Tally, quantile, summarise, wire_bytes_per_rank
+from holdfast.lab.bench.row import Measured, Operation, Setting, Tally, summarise, wire_bytes_per_rank
 from holdfast.lab.peer import peer_named
+from holdfast.lab.quantile import quantile
 
 LAB = Setting("clean", 4, 1 << 20, 7, 250e6)
 MS = 1_000_000

@@ -6,7 +6,8 @@ import dataclasses
 import math
 import random
 
-from holdfast.lab.race.result import LOOPBACK, Evaluation, Event, RaceResult, Run, SwitchLateness, percentile
+from holdfast.lab.quantile import quantile
+from holdfast.lab.race.result import LOOPBACK, Evaluation, Event, RaceResult, Run, SwitchLateness
 
 # Peer: (milliseconds of an ordinary step, share of stalls, milliseconds of a stall, delivered share).
 PACES = {
@@ -85,8 +86,8 @@ def _run(result: RaceResult, peer: str, num_steps: int, rng: random.Random) -> R
         steps=num_steps,
         seconds_to_target=arrived,
         final_metric=evaluations[-1].metric,
-        step_p50_ms=percentile(step_ms, 0.5),
-        step_p99_ms=percentile(step_ms, 0.99),
+        step_p50_ms=quantile(step_ms, 0.5),
+        step_p99_ms=quantile(step_ms, 0.99),
         delivered_ratio=delivered,
         drift_max=max(point.drift for point in evaluations),
         seconds=seconds,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from holdfast.lab.lateness import TRUSTED_P999_MS, Lateness
 from holdfast.lab.peer import Peer
+from holdfast.lab.quantile import quantile
 
 LOOPBACK = "loopback"
 
@@ -150,12 +151,6 @@ def summarise(peer: Peer, setting: Setting, tally: Tally, attempts: int) -> Row:
         frozen_p99_ms=quantile([each.seconds * 1e3 for each in frozen], 0.99) if frozen else None,
         frozen_delivered_ratio=_mean([1 - each.missing_elsewhere for each in frozen]) if frozen else None,
     )
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """The smallest value that is not exceeded by at least this share of all (nearest rank)."""
-    ascending = sorted(values)
-    return ascending[max(0, math.ceil(share * len(ascending)) - 1)]
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -20,6 +20,7 @@ from holdfast.lab.bench.row import Measured
 from holdfast.lab.cloud import Cloud
 from holdfast.lab.launch import Workers
 from holdfast.lab.peer import Peer
+from holdfast.lab.worker import loopback_environment
 
 START_LIMIT_S = 180.0
 JOIN_LIMIT_S = 150.0
@@ -94,7 +95,7 @@ class Session:
             self._stack.callback(self._workers.stop)
         else:
             for rank in range(self.num_ranks):
-                environment = {**os.environ, **_loopback_environment(rank, self.num_ranks)}
+                environment = {**os.environ, **loopback_environment(rank, self.num_ranks)}
                 process = subprocess.Popen(
                     lifeline.tied(command(rank)), env=environment, stdin=subprocess.DEVNULL, pass_fds=inherited[rank],
                     start_new_session=True,  # Ctrl-C reaches the bench only, which then ends the ranks
@@ -134,17 +135,6 @@ class Session:
             self._workers.pump(0.2)
         said = "\n".join(self._said)
         return LabError(f"rank {rank} of the benchmark {what}" + (f"; last lines:\n{said}" if said else ""))
-
-
-def _loopback_environment(rank: int, num_ranks: int) -> dict[str, str]:
-    # Without the interface's name Gloo asks for the machine's host name, which need not have an address.
-    return {
-        "RANK": str(rank),
-        "WORLD_SIZE": str(num_ranks),
-        "MASTER_ADDR": "127.0.0.1",
-        "GLOO_SOCKET_IFNAME": "lo",
-        "OMP_NUM_THREADS": "1",
-    }
 
 
 def _say_goodbye(orders: Sequence[Connection]) -> None:

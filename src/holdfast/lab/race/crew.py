@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.lab import lifeline
-from holdfast.lab.worker import Ending
+from holdfast.lab.worker import Ending, loopback_environment
 
 STOP_GRACE_S = 2.0
 STOP_LIMIT_S = 5.0
@@ -53,7 +53,7 @@ class LoopbackCrew:
                 with (logs / f"rank-{rank}.log").open("wb") as log:
                     self._processes[rank] = subprocess.Popen(
                         lifeline.tied(command(rank)),
-                        env={**os.environ, **_environment(rank, num_ranks)},
+                        env={**os.environ, **loopback_environment(rank, num_ranks)},
                         stdin=subprocess.DEVNULL,
                         stdout=log,
                         stderr=subprocess.STDOUT,
@@ -89,15 +89,3 @@ class LoopbackCrew:
             give_up = time.monotonic() + patience_s
             while self.alive and time.monotonic() < give_up:
                 self.pump(give_up - time.monotonic())
-
-
-def _environment(rank: int, num_ranks: int) -> dict[str, str]:
-    # Without the interface's name Gloo asks for the machine's host name, which need not have an address.
-    return {
-        "RANK": str(rank),
-        "WORLD_SIZE": str(num_ranks),
-        "MASTER_ADDR": "127.0.0.1",
-        "GLOO_SOCKET_IFNAME": "lo",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONUNBUFFERED": "1",
-    }

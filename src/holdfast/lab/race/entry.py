@@ -11,9 +11,10 @@ from statistics import median
 import numpy as np
 
 from holdfast.lab.cloud import Cloud
+from holdfast.lab.quantile import quantile
 from holdfast.lab.race.contender import TICK_S, BrokeOff, Contender
 from holdfast.lab.race.plan import Plan
-from holdfast.lab.race.result import LOOPBACK, Run, percentile
+from holdfast.lab.race.result import LOOPBACK, Run
 from holdfast.lab.race.trouble import Trouble
 
 
@@ -78,8 +79,8 @@ class Entry:
             steps=record.steps,
             seconds_to_target=self._seconds_to_target,
             final_metric=evaluations[-1].metric if evaluations else math.nan,
-            step_p50_ms=percentile(record.step_ms, 0.50),
-            step_p99_ms=percentile(record.step_ms, 0.99),
+            step_p50_ms=quantile(record.step_ms, 0.50),
+            step_p99_ms=quantile(record.step_ms, 0.99),
             delivered_ratio=record.delivered_ratio,
             # A drift that is no number stays one: the model is lost.
             drift_max=float(np.max([each.drift for each in evaluations])) if evaluations else math.nan,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,11 +99,3 @@ class RaceResult:
 
     def reached(self, metric: float) -> bool:
         return metric >= self.target if self.higher_is_better else metric <= self.target
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """The value that a share of all values does not exceed (nearest rank); not a number where there is none."""
-    if not values:
-        return math.nan
-    ascending = sorted(values)
-    return ascending[max(0, math.ceil(share * len(ascending)) - 1)]

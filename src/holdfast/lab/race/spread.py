@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from holdfast.lab.race.result import percentile
+from holdfast.lab.quantile import quantile
 
 RARITIES = {1: "all", 2: "1 in 2\np50", 10: "1 in 10\np90", 100: "1 in 100\np99", 1000: "1 in 1000\np99.9"}
 """One step in so many: what to write at the axis."""
@@ -19,7 +19,7 @@ def tail_curve(step_ms: Sequence[float], num_points: int = 160) -> list[tuple[fl
     grid = {num_steps ** (index / num_points) for index in range(num_points)}
     grid |= {float(rarity) for rarity in RARITIES if rarity <= num_steps}
     ascending = sorted(step_ms)
-    points = [(rarity, percentile(ascending, 1 - 1 / rarity)) for rarity in sorted(grid)]
+    points = [(rarity, quantile(ascending, 1 - 1 / rarity)) for rarity in sorted(grid)]
     return [*points, (float(num_steps), ascending[-1])]
 
 
