@@ -18,7 +18,7 @@ from holdfast.lab.peer import peer_named
 
 ROW_KEYS = {
     "peer", "profile", "ranks", "bytes", "iterations", "seed", "congestion_control", "rto_min_ms", "p50_ms", "p95_ms",
-    "p99_ms", "max_ms", "lower_bound_ms", "capacity_bound_p50_ms", "capacity_bound_p99_ms", "delivered_ratio", "wrong",
+    "p99_ms", "max_ms", "lower_bound_ms", "capacity_bound_p50_ms", "capacity_bound_p99_ms", "deadline_ms", "delivered_ratio", "wrong",
     "lost_packets", "late_p99_ms", "late_p999_ms", "woke_late_p99_ms", "attempts", "noisy", "frozen_operations", "frozen_p50_ms",
     "frozen_p99_ms", "frozen_delivered_ratio",
 }  # fmt: skip
@@ -110,7 +110,7 @@ def test_resume_wants_a_file_of_rows(tmp_path: Path) -> None:
 
 def _row(peer: str, p50_ms: float, p99_ms: float) -> Row:
     tally = Tally(operations=[Operation(p50_ms / 1e3, 1.0, 0, None)] * 98 + [Operation(p99_ms / 1e3, 1.0, 0, None)] * 2)
-    return summarise(peer_named(peer), Setting("lossy-1", 4, 1 << 20, 0, 250e6), tally, 1)
+    return summarise(peer_named(peer), Setting("lossy-1", 4, 1 << 20, 0, None, 250e6), tally, 1)
 
 
 def test_rivals_are_those_with_as_many_bytes() -> None:

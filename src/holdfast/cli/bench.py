@@ -93,11 +93,15 @@ def _allreduce(
     total = len(cells) * (iterations + grid.WARMUP_ITERATIONS)
     columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}")
     console = Console(stderr=True)
+    failures: list[str] = []
     try:
         with ended_by_signal(), Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
             task = progress.add_task("starting", total=total)
             for of_cell in grid.run(
-                plan, cells, lambda what, done: progress.update(task, description=what, completed=done)
+                plan,
+                cells,
+                on_progress=lambda what, done: progress.update(task, description=what, completed=done),
+                on_failure=lambda profile, failure: failures.append(f"{profile}: {failure}"),
             ):
                 cell = (of_cell[0].profile, of_cell[0].bytes)
                 rows = [row for row in rows if (row.profile, row.bytes) != cell] + of_cell
@@ -109,6 +113,10 @@ def _allreduce(
             out.print(table)
         if json_file is not None and rows:
             out.print(f"rows written to {json_file}", soft_wrap=True)
+        for failure in failures:
+            console.print(failure, style="red", markup=False, soft_wrap=True)
+    if failures:
+        raise typer.Exit(1)
 
 
 def _listed(names: str, what: str) -> list[str]:
@@ -166,12 +174,13 @@ def _earlier_rows(plan: Plan, file: Path | None, resume: bool) -> list[Row]:
         raise ConfigError(
             f"{file} holds no rows of this version: {error}", what_to_try="another --json file"
         ) from error
-    asked = (plan.num_ranks, plan.iterations, plan.seed)
+    asked = (plan.num_ranks, plan.iterations, plan.seed, plan.config.deadline_ms)
     for row in rows:
-        if (row.ranks, row.iterations, row.seed) != asked:
+        if (row.ranks, row.iterations, row.seed, row.deadline_ms) != asked:
+            bound = "a measured bound" if row.deadline_ms is None else f"a bound of {row.deadline_ms:g} ms"
             raise ConfigError(
-                f"{file} was measured with {row.ranks} ranks, {row.iterations} iterations and seed {row.seed}",
-                what_to_try="the same --hosts, --iterations and --seed, or another --json file",
+                f"{file} was measured with {row.ranks} ranks, {row.iterations} iterations, seed {row.seed} and {bound}",
+                what_to_try="the same --hosts, --iterations, --seed and --deadline-ms, or another --json file",
             )
     return [row for row in rows if not row.noisy]  # those are worth another try
 

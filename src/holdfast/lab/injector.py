@@ -58,6 +58,20 @@ class Injector:
             moments += [active.until_s, active.next_turn_s]
         return min((moment for moment in moments if moment is not None), default=None)
 
+    def pause(self) -> None:
+        """What is active stops hurting until `resume`; its time is the caller's to stop."""
+        for active in self._active:
+            self._workers.cloud.undo(active.name)
+            if active.holding:
+                self._release(active)
+
+    def resume(self) -> None:
+        """The network is as bad as before; a process that was held is held again when its next turn comes."""
+        for active in self._active:
+            change = _network_change(active.fault)
+            if change is not None:
+                self._workers.cloud.change(active.name, change)
+
     def _is_due(self, fault: Fault, now_s: float) -> bool:
         if fault.at_s is not None:
             return fault.at_s <= now_s

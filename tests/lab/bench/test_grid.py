@@ -12,10 +12,11 @@ import pytest
 from holdfast.config import Config
 from holdfast.errors import LabError
 from holdfast.lab.bench import grid
-from holdfast.lab.bench.session import Session
+from holdfast.lab.bench.row import Measured
+from holdfast.lab.bench.session import PeerFailed, Session
 from holdfast.lab.cloud import Cloud
 from holdfast.lab.lateness import Lateness
-from holdfast.lab.peer import parse_peers
+from holdfast.lab.peer import Peer, parse_peers
 from lab.lab_processes import needs_lab
 
 
@@ -77,3 +78,21 @@ def test_a_rank_that_dies_is_named() -> None:
         os.killpg(session._workers.workers[1].process.pid, signal.SIGKILL)
         with pytest.raises(LabError, match=r"rank [01] of the benchmark"):
             session.operation(peers[0])
+
+
+@needs_lab
+def test_the_others_go_on_without_a_peer_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    operation = Session.operation
+
+    def fail_once(session: Session, peer: Peer) -> tuple[int, list[Measured]]:
+        if peer.name == "gloo-cubic":
+            raise PeerFailed(peer.name, "rank 1 has had enough")
+        return operation(session, peer)
+
+    monkeypatch.setattr(Session, "operation", fail_once)
+    failures: list[str] = []
+    asked = plan(peers=parse_peers("holdfast,gloo-cubic"), iterations=2, sizes=[4096, 8192])
+    cells = list(grid.run(asked, on_failure=lambda profile, failure: failures.append(f"{profile}: {failure}")))
+    assert [[(row.peer, row.bytes) for row in rows] for rows in cells] == [[("holdfast", 4096)], [("holdfast", 8192)]]
+    assert failures == ["lossy-1: gloo-cubic: rank 1 has had enough"]
+    assert grid.missing_cells(asked, [row for rows in cells for row in rows]) == asked.cells, "--resume tries again"

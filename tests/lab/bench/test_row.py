@@ -9,7 +9,7 @@ from holdfast.lab.bench.row import Measured, Operation, Setting, Tally, summaris
 from holdfast.lab.peer import peer_named
 from holdfast.lab.quantile import quantile
 
-LAB = Setting("clean", 4, 1 << 20, 7, 250e6)
+LAB = Setting("clean", 4, 1 << 20, 7, None, 250e6)
 MS = 1_000_000
 
 
@@ -61,7 +61,9 @@ def test_a_late_switch_makes_a_row_noisy() -> None:
 
 
 def test_loopback_has_neither_bounds_nor_a_switch() -> None:
-    row = summarise(peer_named("gloo"), Setting("loopback", 2, 8192, 0, None), Tally([Operation(0.1, 1.0, 0, None)]), 1)
+    row = summarise(
+        peer_named("gloo"), Setting("loopback", 2, 8192, 0, None, None), Tally([Operation(0.1, 1.0, 0, None)]), 1
+    )
     assert row.lower_bound_ms is row.capacity_bound_p50_ms is row.late_p999_ms is row.congestion_control is None
     assert not row.noisy
 

@@ -11,7 +11,7 @@ from functools import partial
 
 from holdfast.config import Config
 from holdfast.lab.bench.row import LOOPBACK, Measured, Operation, Row, Setting, Tally, summarise, wire_bytes_per_rank
-from holdfast.lab.bench.session import Session
+from holdfast.lab.bench.session import PeerFailed, Session
 from holdfast.lab.cloud import Cloud
 from holdfast.lab.peer import Peer
 
@@ -48,35 +48,53 @@ def run(
     plan: Plan,
     cells: Sequence[tuple[str, int]] | None = None,
     on_progress: Callable[[str, int], None] = lambda _what, _done: None,
+    on_failure: Callable[[str, PeerFailed], None] = lambda _profile, _failure: None,
 ) -> Iterator[list[Row]]:
-    """The rows of one cell after the other. `on_progress` hears what is measured and how many iterations are done."""
-    wanted = plan.cells if cells is None else cells
+    """The rows of one cell after the other. `on_progress` hears what is measured and how many iterations are done.
+
+    A peer that fails on a network has no rows from there on; the others go on without it, and `on_failure` hears why.
+    """
+    wanted = list(plan.cells if cells is None else cells)
     done = 0
     for profile in dict.fromkeys(profile for profile, _ in wanted):
-        on_progress(f"starting {plan.num_ranks} ranks", done)
-        with contextlib.ExitStack() as stack:
-            cloud = None
-            if plan.profiles:
-                cloud = stack.enter_context(Cloud(plan.num_ranks, profile, seed=plan.seed))
-            session = stack.enter_context(Session(plan.peers, plan.num_ranks, plan.config, cloud))
-            for size in (size for of, size in wanted if of == profile):
-                setting = Setting(profile, plan.num_ranks, size, plan.seed, None if cloud is None else cloud.bits_per_s)
-                yield _measure_cell(plan, session, setting, partial(_ahead, on_progress, done))
-                done += WARMUP_ITERATIONS + plan.iterations
+        sizes = [size for of, size in wanted if of == profile]
+        peers = list(plan.peers)
+        while sizes and peers:
+            on_progress(f"starting {plan.num_ranks} ranks", done)
+            with contextlib.ExitStack() as stack:
+                try:
+                    cloud = (
+                        stack.enter_context(Cloud(plan.num_ranks, profile, seed=plan.seed)) if plan.profiles else None
+                    )
+                    session = stack.enter_context(Session(peers, plan.num_ranks, plan.config, cloud))
+                    bits_per_s = None if cloud is None else cloud.bits_per_s
+                    while sizes:
+                        setting = Setting(
+                            profile, plan.num_ranks, sizes[0], plan.seed, plan.config.deadline_ms, bits_per_s
+                        )
+                        rows = _measure_cell(plan, peers, session, setting, partial(_ahead, on_progress, done))
+                        done += WARMUP_ITERATIONS + plan.iterations
+                        sizes.pop(0)
+                        yield rows
+                except PeerFailed as failure:
+                    peers = [peer for peer in peers if peer.name != failure.peer]
+                    on_failure(profile, failure)
 
 
 def _ahead(on_progress: Callable[[str, int], None], before: int, what: str, count: int) -> None:
     on_progress(what, before + count)
 
 
-def _measure_cell(plan: Plan, session: Session, setting: Setting, on_progress: Callable[[str, int], None]) -> list[Row]:
+def _measure_cell(
+    plan: Plan, peers: Sequence[Peer], session: Session, setting: Setting, on_progress: Callable[[str, int], None]
+) -> list[Row]:
     """The attempt in which the switch kept its time; if there is none, the one in which it was least late."""
     best: list[Row] = []
     for attempt in range(1, MAX_ATTEMPTS + 1):
         again = f", attempt {attempt}" if attempt > 1 else ""
         name = f"{setting.profile} {setting.num_bytes} bytes{again}"
-        tallies = _take_turns(plan, session, setting, partial(on_progress, name))
-        rows = [summarise(peer, setting, tallies[peer.name], attempt) for peer in plan.peers]
+        tallies = _take_turns(plan, peers, session, setting, partial(on_progress, name))
+        rows = [summarise(peer, setting, tallies[peer.name], attempt) for peer in peers]
         if not best or _latest(rows) < _latest(best):
             best = rows
         if not any(row.noisy for row in rows):
@@ -88,13 +106,15 @@ def _latest(rows: Sequence[Row]) -> float:
     return max(row.late_p999_ms or 0.0 for row in rows)
 
 
-def _take_turns(plan: Plan, session: Session, setting: Setting, on_progress: Callable[[int], None]) -> dict[str, Tally]:
-    tallies = {peer.name: Tally() for peer in plan.peers}
+def _take_turns(
+    plan: Plan, peers: Sequence[Peer], session: Session, setting: Setting, on_progress: Callable[[int], None]
+) -> dict[str, Tally]:
+    tallies = {peer.name: Tally() for peer in peers}
     session.set_size(setting.num_bytes)
     for iteration in range(WARMUP_ITERATIONS + plan.iterations):
         # Whoever follows a peer meets the queues it left, so everybody follows everybody equally often.
         order = random.Random(f"{plan.seed}/{iteration}")
-        for peer in order.sample(list(plan.peers), len(plan.peers)):
+        for peer in order.sample(list(peers), len(peers)):
             if session.cloud is not None:
                 session.cloud.switch.reset()
             start_ns, measured = session.operation(peer)

@@ -54,6 +54,8 @@ class Row:
     bytes: int
     iterations: int
     seed: int
+    deadline_ms: float | None
+    """Holdfast's bound, if it was given one."""
     congestion_control: str | None
     rto_min_ms: float | None
     p50_ms: float
@@ -102,6 +104,7 @@ class Setting:
     num_ranks: int
     num_bytes: int
     seed: int
+    deadline_ms: float | None
     bits_per_s: float | None
     """None: loopback, which has no line rate, no switch and no TCP settings of its own."""
 
@@ -129,6 +132,7 @@ def summarise(peer: Peer, setting: Setting, tally: Tally, attempts: int) -> Row:
         bytes=setting.num_bytes,
         iterations=len(times),
         seed=setting.seed,
+        deadline_ms=setting.deadline_ms,
         congestion_control=peer.tcp.congestion_control if in_lab and peer.tcp else None,
         rto_min_ms=peer.tcp.rto_min_us / 1e3 if in_lab and peer.tcp else None,
         p50_ms=quantile(times, 0.50),

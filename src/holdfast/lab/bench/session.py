@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from multiprocessing.connection import Connection, Pipe
+from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,16 @@ _END_LIMIT_S = 5.0
 # How far ahead the common start lies: every rank must have heard of it and be waiting.
 _NOTICE_S = 0.003
 _LAST_LINES = 15
+_SLICE_S = 0.5
+
+
+class PeerFailed(LabError):
+    """An order to one peer was not carried out; its ranks may still be at it, so the session is of no more use."""
+
+    def __init__(self, peer: str, reason: str) -> None:
+        super().__init__(f"{peer}: {reason}")
+        self.peer = peer
+        self.reason = reason
 
 
 class Session:
@@ -50,7 +60,7 @@ class Session:
             for peer in sorted(peers, key=lambda peer: peer.tcp is not None):
                 if cloud is not None and peer.tcp is not None:
                     cloud.set_tcp(congestion_control=peer.tcp.congestion_control, rto_min_us=peer.tcp.rto_min_us)
-                self._order("join", peer.name, limit_s=JOIN_LIMIT_S)
+                self._order_peer(peer, "join", limit_s=JOIN_LIMIT_S)
         except BaseException:
             self.close()
             raise
@@ -70,7 +80,7 @@ class Session:
     def operation(self, peer: Peer) -> tuple[int, list[Measured]]:
         """When it began on all ranks at once, and what each of them measured."""
         start_ns = time.monotonic_ns() + int(_NOTICE_S * 1e9)
-        return start_ns, self._order("operation", peer.name, start_ns, limit_s=OPERATION_LIMIT_S)
+        return start_ns, self._order_peer(peer, "operation", start_ns, limit_s=OPERATION_LIMIT_S)
 
     def _start(self, store: Path, cloud: Cloud | None) -> list[Connection]:
         pairs = [Pipe() for _ in range(self.num_ranks)]
@@ -106,6 +116,12 @@ class Session:
     def _note_line(self, rank: int, line: str) -> None:
         self._said = [*self._said[1 - _LAST_LINES :], f"  [{rank}] {line}"]
 
+    def _order_peer(self, peer: Peer, verb: str, *arguments: Any, limit_s: float) -> list[Any]:
+        try:
+            return self._order(verb, peer.name, *arguments, limit_s=limit_s)
+        except LabError as error:
+            raise PeerFailed(peer.name, str(error)) from error
+
     def _order(self, verb: str, *arguments: Any, limit_s: float) -> list[Any]:
         for rank, orders in enumerate(self._orders):
             try:
@@ -117,18 +133,28 @@ class Session:
     def _collect(self, limit_s: float) -> list[Any]:
         """One answer of every rank. Raises at the limit, when a rank has ended, and when one has failed."""
         give_up = time.monotonic() + limit_s
-        results = []
-        for rank, orders in enumerate(self._orders):
-            if not orders.poll(max(0.0, give_up - time.monotonic())):
-                raise self._failure(rank, f"did not answer within {limit_s:.0f} s")
-            try:
-                verdict, result = orders.recv()
-            except (EOFError, ConnectionResetError):
-                raise self._failure(rank, "ended without a word") from None
-            if verdict == "failed":
-                raise self._failure(rank, f"failed: {result}")
-            results.append(result)
-        return results
+        waiting = {orders: rank for rank, orders in enumerate(self._orders)}
+        results: dict[int, Any] = {}
+        while waiting:
+            left_s = give_up - time.monotonic()
+            if left_s <= 0:
+                raise self._failure(min(waiting.values()), f"did not answer within {limit_s:.0f} s")
+            for answered in wait(list(waiting), min(left_s, _SLICE_S)):
+                assert isinstance(answered, Connection)
+                rank = waiting.pop(answered)
+                results[rank] = self._answer(rank, answered)
+            if waiting and self._workers is not None:
+                self._workers.pump(0.0)  # a rank that cannot write its log would wait for us
+        return [results[rank] for rank in range(self.num_ranks)]
+
+    def _answer(self, rank: int, orders: Connection) -> Any:
+        try:
+            verdict, result = orders.recv()
+        except (EOFError, ConnectionResetError):
+            raise self._failure(rank, "ended without a word") from None
+        if verdict == "failed":
+            raise self._failure(rank, f"failed: {result}")
+        return result
 
     def _failure(self, rank: int, what: str) -> LabError:
         if self._workers is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from holdfast.lab.fault import Fault
-from holdfast.lab.injector import Injector, _network_change
+from holdfast.lab.injector import Injector
 from holdfast.lab.launch import Workers
 from holdfast.lab.run import Conductor
 from holdfast.lab.schedule import Phase, Schedule
@@ -25,7 +25,7 @@ class Trouble:
     ) -> None:
         self._workers = workers
         self._on_event = on_event
-        self._injector = _Pausable(faults, workers, self._on_fault)
+        self._injector = Injector(faults, workers, self._on_fault)
         self._schedule = schedule
         self._conductor: Conductor | None = None
         self._phase: Phase | None = None
@@ -59,17 +59,3 @@ class Trouble:
             self._phase = phase
             assert self._schedule is not None
             self._on_event(f"{self._schedule.name} from {self._schedule.clock} {phase.at:g}")
-
-
-class _Pausable(Injector):
-    def pause(self) -> None:
-        for active in self._active:
-            self._workers.cloud.undo(active.name)
-            if active.holding:
-                self._release(active)
-
-    def resume(self) -> None:
-        for active in self._active:
-            change = _network_change(active.fault)
-            if change is not None:
-                self._workers.cloud.change(active.name, change)
