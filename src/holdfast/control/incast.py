@@ -1,0 +1,215 @@
+"""I: how many senders a receiver lets send to it at once (OptiReduce, section 3.2.2; its steps are not published).
+
+In transpose everybody sends to everybody, so a shallow port in front of a receiver overflows by our own doing. Fewer
+senders at once cure that, and cost rounds. But loss has other causes, which fewer senders do not cure: random loss is
+there at any credit, bursts come and go. What tells them apart: **with one sender at a time no loss is of our own
+making**, and incast returns as soon as the senders do. So:
+
+- Loss beyond the background is a debt, and operations without any pay it back. Above a limit the credit is halved, and
+  a test begins: is less than half of it lost now? If not, the credit is halved again, down to 1.
+- If as much is lost even at 1, that is the background, and the credit goes back to where it fell from.
+- If less is lost, the credit climbs back by one with every good operation. If loss returns on the way, it was incast:
+  the credit stays below that level. If not, it was a burst.
+- Every alarm that was none doubles the debt it takes to raise the next one.
+- The level above the credit is tried again every so often; each failure doubles the time to the next trial, since a
+  trial that fails costs late operations.
+
+Evidence is counted in packets as well as in operations: one lost of seven packets is 14 %, and means nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+LOSS_HIGH = 0.001
+LOSS_LOW = 0.0001
+BACKGROUND_NOISE_RATIO = 2.0
+"""An operation that loses up to twice the background says nothing about incast."""
+DEBT_UNIT = 0.05
+"""What one operation adds at most, and the first limit: the first operation of which a fifth is lost halves the
+credit, and the first dozen that lose half a percent each."""
+DEBT_UNIT_PACKETS = 4
+"""The unit is at least this many packets."""
+PAID_BACK = 2
+"""Units that an operation without loss takes off: losses in fewer than two of three operations never add up."""
+MOST_ALARM_UNITS = 8
+BOUND_HIT_LOSS = 0.10
+"""An operation that ran into t_B counts as having lost at least this."""
+TEST_OPERATIONS = 20
+TEST_PACKETS = 2000
+TEST_LOST_PACKETS = 20
+"""1 % of 2,000. 20 lost are 20 give or take 5: enough to tell all from half; more loss needs fewer packets."""
+ACCEPT_OPERATIONS = 10
+ACCEPT_PACKETS = 1000
+"""After this much without alarm a level on trial is believed."""
+FIRST_PAUSE = 100
+"""Operations before the level above the ceiling is tried again."""
+MOST_PAUSE = 1600
+
+
+def loss_among_heard(received_by_sender: Sequence[int], expected_by_sender: Sequence[int]) -> float:
+    """The share lost of those senders of whom anything came; in any one unit.
+
+    Incast takes a part of everybody's packets. A sender of whom nothing came was away, which no credit mends.
+    """
+    heard = [pair for pair in zip(received_by_sender, expected_by_sender, strict=True) if pair[0] > 0]
+    expected = sum(total for _, total in heard)
+    return 1 - sum(got for got, _ in heard) / expected if expected else 0.0
+
+
+class _Evidence:
+    """What the latest operations at one level lost: as few as make a test."""
+
+    def __init__(self) -> None:
+        self._operations: deque[tuple[float, int]] = deque()
+        self.num_packets = 0
+
+    def add(self, loss: float, num_packets: int) -> None:
+        self._operations.append((loss, num_packets))
+        self.num_packets += num_packets
+        while len(self._operations) > TEST_OPERATIONS and self.num_packets - self._operations[0][1] >= TEST_PACKETS:
+            self.num_packets -= self._operations.popleft()[1]
+
+    def is_enough(self, num_operations: int, num_packets: int) -> bool:
+        return len(self._operations) >= num_operations and self.num_packets >= num_packets
+
+    def is_test(self) -> bool:
+        has_lost_enough = self.loss * self.num_packets >= TEST_LOST_PACKETS
+        return self.is_enough(TEST_OPERATIONS, 0 if has_lost_enough else TEST_PACKETS)
+
+    @property
+    def loss(self) -> float:
+        return sum(loss * packets for loss, packets in self._operations) / max(1, self.num_packets)
+
+
+class Incast:
+    """The credit that one receiver hands out."""
+
+    def __init__(self, num_ranks: int) -> None:
+        self._top = max(1, num_ranks - 1)
+        self.credit = self._top
+        self._ceiling = self._top
+        """The highest level not known to lose."""
+        self._seen = _Evidence()
+        self._debt_units = 0.0
+        self._alarm_units = 1
+        self._tested_background = 0.0
+        self._mean_loss = 0.0
+        self._testing = False
+        self._on_trial = False
+        self._fell_from = 0
+        """The level that raised the alarm which is being looked into; 0: none."""
+        self._loss_before = 0.0
+        self._pause = FIRST_PAUSE
+        self._pause_left = 0
+        self._reason = "nothing is lost that fewer would save"
+
+    @property
+    def background_loss(self) -> float:
+        """What the path loses whatever the credit: as tested, or less if less has been lost since."""
+        return min(self._tested_background, self._mean_loss)
+
+    def observe(self, loss_ratio: float, num_packets: int, *, hit_bound: bool) -> int:
+        """One operation: `loss_among_heard`, of how many packets, and whether t_B was hit with every sender heard.
+
+        Returns the credit from the next operation on.
+        """
+        if self._top == 1 or num_packets <= 0:
+            return self.credit
+        loss = max(loss_ratio, BOUND_HIT_LOSS) if hit_bound else loss_ratio
+        self._seen.add(loss, num_packets)
+        self._mean_loss += (loss - self._mean_loss) / FIRST_PAUSE
+        self._pause_left = max(0, self._pause_left - 1)
+        self._charge(loss, num_packets)
+        is_alarm = self._debt_units >= self._alarm_units
+        if self._testing:
+            if is_alarm and self.credit > 1:
+                self._halve()
+            elif self._seen.is_test():
+                self._end_test()
+        elif is_alarm and self._on_trial and self.credit > 1:
+            self._back_from_trial()
+        elif is_alarm:
+            self._begin_test()
+        elif loss <= BACKGROUND_NOISE_RATIO * self.background_loss + LOSS_LOW:
+            self._grow()
+        return self.credit
+
+    def explain(self) -> str:
+        return f"credit {self.credit} of {self._top} senders at once: {self._reason}"
+
+    def _charge(self, loss: float, num_packets: int) -> None:
+        excess = loss - BACKGROUND_NOISE_RATIO * self.background_loss - LOSS_HIGH
+        if excess > 0:
+            self._debt_units += min(1.0, excess / max(DEBT_UNIT, DEBT_UNIT_PACKETS / num_packets))
+        else:
+            self._debt_units = max(0.0, self._debt_units - PAID_BACK)
+
+    def _move_to(self, credit: int) -> None:
+        self.credit = credit
+        self._debt_units = 0.0
+        self._seen = _Evidence()
+
+    def _begin_test(self) -> None:
+        self._fell_from, self._loss_before = self.credit, self._seen.loss
+        self._testing = True
+        self._reason = f"{self._loss_before:.1%} lost with {self.credit}; seeing whether fewer help"
+        self._halve()
+
+    def _halve(self) -> None:
+        self._move_to(max(1, self.credit // 2))
+
+    def _end_test(self) -> None:
+        lost = self._seen.loss
+        did_help = lost <= self._loss_before / 2
+        if not did_help and self.credit > 1:
+            self._halve()
+            return
+        self._testing = False
+        self._tested_background = self._mean_loss = lost
+        if did_help:
+            self._on_trial = True
+            self._reason = f"{self._loss_before:.1%} lost with {self._fell_from}, {lost:.1%} with {self.credit}"
+            self._move_to(self.credit)
+        else:
+            self._reason = f"{lost:.1%} is lost even with one, so fewer would save nothing"
+            self._move_to(self._fell_from)
+            self._end_false_alarm()
+
+    def _end_false_alarm(self) -> None:
+        self._fell_from = 0
+        self._alarm_units = min(MOST_ALARM_UNITS, 2 * self._alarm_units)
+
+    def _back_from_trial(self) -> None:
+        self._on_trial = False
+        self._fell_from = 0
+        self._ceiling = self.credit - 1
+        self._pause_left = self._pause
+        self._pause = min(MOST_PAUSE, 2 * self._pause)
+        lost = self._seen.loss
+        self._reason = f"{lost:.1%} lost when {self.credit} were tried; not again for {self._pause_left} operations"
+        self._move_to(self._ceiling)
+
+    def _grow(self) -> None:
+        if self.credit < self._ceiling:
+            self._move_to(self.credit + 1)
+        elif self._on_trial:
+            if self._seen.is_enough(ACCEPT_OPERATIONS, ACCEPT_PACKETS):
+                self._accept()
+        elif not self._pause_left:
+            self._try_one_more()
+
+    def _accept(self) -> None:
+        self._on_trial = False
+        self._pause = FIRST_PAUSE
+        self._reason = f"{self.credit} were tried and no more was lost"
+        if self._fell_from:
+            self._end_false_alarm()
+        self._try_one_more()
+
+    def _try_one_more(self) -> None:
+        if self._ceiling < self._top:
+            self._ceiling += 1
+            self._on_trial = True
+            self._move_to(self._ceiling)
