@@ -17,6 +17,10 @@ void require_float(Format format) {
   if (format == Format::bytes) throw nb::value_error("arithmetic needs a floating-point format");
 }
 
+void require_narrow(Format format) {
+  if (format != Format::bf16 && format != Format::f16) throw nb::value_error("narrowing is for the 16-bit formats");
+}
+
 }  // namespace
 
 void bind_kernels(nb::module_& module) {
@@ -55,4 +59,21 @@ void bind_kernels(nb::module_& module) {
       },
       "format"_a, "values"_a, "factor"_a, "count"_a, nb::call_guard<nb::gil_scoped_release>(),
       "values[i] *= factor, in place.");
+  module.def(
+      "narrow_stochastic",
+      [](Format format, std::uintptr_t target, std::uintptr_t source, std::size_t count, std::uint64_t seed) {
+        require_narrow(format);
+        return kernels::narrow_stochastic(format, pointer(target), pointer(source), count, seed);
+      },
+      "format"_a, "target"_a, "source"_a, "count"_a, "seed"_a, nb::call_guard<nb::gil_scoped_release>(),
+      "target[i] = source[i] (float32), rounded up or down at random without bias. Returns how many were clipped.");
+  module.def(
+      "narrow_with_residual",
+      [](Format format, std::uintptr_t target, std::uintptr_t source, std::uintptr_t residual, std::size_t count) {
+        require_narrow(format);
+        return kernels::narrow_with_residual(format, pointer(target), pointer(source), pointer(residual), count);
+      },
+      "format"_a, "target"_a, "source"_a, "residual"_a, "count"_a, nb::call_guard<nb::gil_scoped_release>(),
+      "target[i] = source[i] + residual[i], rounded to nearest even; residual[i] = what is left over, float32. Returns "
+      "how many were clipped.");
 }

@@ -40,6 +40,8 @@ HF_AVX2_INLINE Doubles operator*(Doubles a, Doubles b) {
   return {_mm256_mul_pd(a.low, b.low), _mm256_mul_pd(a.high, b.high)};
 }
 
+HF_AVX2_INLINE Floats operator-(Floats a, Floats b) { return {_mm256_sub_ps(a.all, b.all)}; }
+
 HF_AVX2_INLINE Floats canonical_if_nan(Floats value) {
   const __m256 nan = _mm256_set1_ps(std::numeric_limits<float>::quiet_NaN());
   return {_mm256_blendv_ps(value.all, nan, _mm256_cmp_ps(value.all, value.all, _CMP_UNORD_Q))};
@@ -50,6 +52,11 @@ HF_AVX2_INLINE Doubles canonical_if_nan(Doubles value) {
           _mm256_blendv_pd(value.high, nan, _mm256_cmp_pd(value.high, value.high, _CMP_UNORD_Q))};
 }
 
+// The low halves of eight lanes whose high halves are zero.
+HF_AVX2_INLINE __m128i pack(__m256i lanes) {
+  return _mm_packus_epi32(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256(lanes, 1));
+}
+
 HF_AVX2_INLINE __m128i narrow_to_bf16(Floats value) {
   const __m256i bits = _mm256_castps_si256(value.all);
   const __m256i high = _mm256_srli_epi32(bits, 16);
@@ -58,8 +65,7 @@ HF_AVX2_INLINE __m128i narrow_to_bf16(Floats value) {
   const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, half), 16);
   const __m256i quiet = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
   const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(value.all, value.all, _CMP_UNORD_Q));
-  const __m256i result = _mm256_blendv_epi8(rounded, quiet, is_nan);
-  return _mm_packus_epi32(_mm256_castsi256_si128(result), _mm256_extracti128_si256(result, 1));
+  return pack(_mm256_blendv_epi8(rounded, quiet, is_nan));
 }
 
 // See portable::narrow_to_odd.
@@ -123,6 +129,48 @@ HF_AVX2_INLINE Vector<Target> convert(Vector<Source> value) {
 // The format whose load and save move accumulator elements.
 template <Format F>
 constexpr Format accumulator_format = F == Format::f64 ? Format::f64 : Format::f32;
+
+HF_AVX2_INLINE __m256i magnitude_of(__m256i bits) { return _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff)); }
+
+HF_AVX2_INLINE __m256i is_finite(__m256i magnitude) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(portable::infinite_bits), magnitude);
+}
+
+HF_AVX2_INLINE std::size_t sum_of_lanes(__m256i counts) {
+  alignas(32) std::uint32_t lanes[num_lanes];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), counts);
+  std::size_t sum = 0;
+  for (const std::uint32_t lane : lanes) sum += lane;
+  return sum;
+}
+
+// See kernels::hash: of eight consecutive indices.
+HF_AVX2_INLINE __m256i hash_eight(RandomKey key, std::uint32_t first_index) {
+  const __m256i start = _mm256_add_epi32(_mm256_set1_epi32(static_cast<int>(first_index + key.before)),
+                                         _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  const __m256i first = _mm256_mullo_epi32(_mm256_xor_si256(start, _mm256_srli_epi32(start, 16)),
+                                           _mm256_set1_epi32(static_cast<int>(first_multiplier)));
+  const __m256i keyed = _mm256_xor_si256(_mm256_xor_si256(first, _mm256_srli_epi32(first, 15)),
+                                         _mm256_set1_epi32(static_cast<int>(key.between)));
+  const __m256i second = _mm256_mullo_epi32(keyed, _mm256_set1_epi32(static_cast<int>(second_multiplier)));
+  return _mm256_xor_si256(second, _mm256_srli_epi32(second, 16));
+}
+
+// See portable::narrow_magnitude_at_random; here with the sign, and packed.
+template <Format F>
+HF_AVX2_INLINE __m128i narrow_at_random(__m256i bits, __m256i magnitude, __m256i random) {
+  if constexpr (F == Format::bf16) {
+    return pack(_mm256_srli_epi32(_mm256_add_epi32(bits, random), 16));
+  } else {
+    const __m256 scaled = _mm256_mul_ps(_mm256_castsi256_ps(magnitude), _mm256_set1_ps(portable::denormal_scale));
+    const __m256i denormal = _mm256_srli_epi32(_mm256_add_epi32(_mm256_cvttps_epi32(scaled), random), 16);
+    const __m256i rebased = _mm256_sub_epi32(magnitude, _mm256_set1_epi32((127 - 15) << 23));
+    const __m256i normal = _mm256_srli_epi32(_mm256_add_epi32(rebased, _mm256_srli_epi32(random, 3)), 13);
+    const __m256i is_denormal = _mm256_cmpgt_epi32(_mm256_set1_epi32(portable::smallest_normal_f16), magnitude);
+    const __m256i sign = _mm256_slli_epi32(_mm256_srli_epi32(bits, 31), 15);
+    return pack(_mm256_or_si256(_mm256_blendv_epi8(normal, denormal, is_denormal), sign));
+  }
+}
 
 constexpr std::size_t whole_vectors(std::size_t count) { return count - count % num_lanes; }
 
@@ -193,6 +241,55 @@ struct Family {
       portable::Family::cast<Target, Source>(at(target, end * element_bytes(Target)),
                                              at(source, end * element_bytes(Source)), count - end);
     }
+  }
+
+  template <Format F>
+  HF_AVX2 static std::size_t narrow_stochastic(void* target, const void* source, std::size_t count, RandomKey key) {
+    const __m256i largest = _mm256_set1_epi32(portable::largest_bits<F>);
+    const __m256i low_half = _mm256_set1_epi32(0xffff);
+    std::size_t num_clipped = 0;
+    const std::size_t end = count - count % elements_per_hash_vector;
+    for (std::size_t i = 0; i < end; i += elements_per_hash_vector) {
+      const std::byte* in = at(source, i * sizeof(float));
+      const __m256i first = _mm256_castps_si256(load<Format::f32>(in).all);
+      const __m256i second = _mm256_castps_si256(load<Format::f32>(in + num_lanes * sizeof(float)).all);
+      const __m256i first_magnitude = magnitude_of(first), second_magnitude = magnitude_of(second);
+      const __m256i special =
+          _mm256_or_si256(_mm256_cmpgt_epi32(first_magnitude, largest), _mm256_cmpgt_epi32(second_magnitude, largest));
+      if (!_mm256_testz_si256(special, special)) [[unlikely]] {  // NaN, Inf, or to be clipped
+        num_clipped += portable::narrow_stochastic_range<F>(target, source, i, i + elements_per_hash_vector, key);
+        continue;
+      }
+      const __m256i bits = hash_eight(key, static_cast<std::uint32_t>(i / 2));
+      auto* out = reinterpret_cast<__m128i*>(at(target, i * element_bytes(F)));
+      _mm_storeu_si128(out, narrow_at_random<F>(first, first_magnitude, _mm256_and_si256(bits, low_half)));
+      _mm_storeu_si128(out + 1, narrow_at_random<F>(second, second_magnitude, _mm256_srli_epi32(bits, 16)));
+    }
+    return num_clipped + portable::narrow_stochastic_range<F>(target, source, end, count, key);
+  }
+
+  template <Format F>
+  HF_AVX2 static std::size_t narrow_with_residual(void* target, const void* source, void* residual, std::size_t count) {
+    const __m256 largest = _mm256_castsi256_ps(_mm256_set1_epi32(portable::largest_bits<F>));
+    const __m256 lowest = _mm256_sub_ps(_mm256_setzero_ps(), largest);
+    __m256i num_clipped = _mm256_setzero_si256();
+    const std::size_t end = whole_vectors(count);
+    for (std::size_t i = 0; i < end; i += num_lanes) {
+      std::byte* left_over = at(residual, i * sizeof(float));
+      std::byte* out = at(target, i * element_bytes(F));
+      const Floats value = load<Format::f32>(at(source, i * sizeof(float)));
+      const __m256i finite = is_finite(magnitude_of(_mm256_castps_si256(value.all)));
+      const Floats wanted = value + load<Format::f32>(left_over);
+      const Floats clipped = {_mm256_max_ps(_mm256_min_ps(wanted.all, largest), lowest)};
+      const __m256i changed = _mm256_castps_si256(_mm256_cmp_ps(wanted.all, clipped.all, _CMP_NEQ_OQ));
+      num_clipped = _mm256_sub_epi32(num_clipped, _mm256_and_si256(finite, changed));
+      const __m256 mask = _mm256_castsi256_ps(finite);
+      save<F>(out, {_mm256_blendv_ps(value.all, clipped.all, mask)});
+      save<Format::f32>(left_over, {_mm256_and_ps((clipped - load<F>(out)).all, mask)});
+    }
+    return sum_of_lanes(num_clipped) + portable::Family::narrow_with_residual<F>(
+                                           at(target, end * element_bytes(F)), at(source, end * sizeof(float)),
+                                           at(residual, end * sizeof(float)), count - end);
   }
 };
 

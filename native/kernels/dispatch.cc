@@ -28,6 +28,7 @@ const Table& active() {
 }
 
 [[maybe_unused]] constexpr bool has_arithmetic(Format format) { return is_known(format) && format != Format::bytes; }
+[[maybe_unused]] constexpr bool is_narrow(Format format) { return format == Format::bf16 || format == Format::f16; }
 
 }  // namespace
 
@@ -73,6 +74,16 @@ void cast(Format target_format, void* target, Format source_format, const void* 
 
 void scale(Format format, void* values, double factor, std::size_t count) {
   combine(format, values, values, factor, nullptr, 0.0, count);
+}
+
+std::size_t narrow_stochastic(Format format, void* target, const void* source, std::size_t count, std::uint64_t seed) {
+  assert(is_narrow(format));
+  return active().narrow_stochastic[index(format)](target, source, count, key_of(seed));
+}
+
+std::size_t narrow_with_residual(Format format, void* target, const void* source, void* residual, std::size_t count) {
+  assert(is_narrow(format));
+  return active().narrow_with_residual[index(format)](target, source, residual, count);
 }
 
 }  // namespace holdfast::kernels

@@ -53,5 +53,14 @@ void cast(Format target_format, void* target, Format source_format, const void* 
 // values[i] *= factor in place, rounded to the format.
 void scale(Format format, void* values, double factor, std::size_t count);
 
+// float to bf16 or f16 for the wire. Both clip what is finite and beyond the format's largest finite value to that
+// value and return how many elements that befell; NaN and Inf stay NaN and Inf.
+
+// target[i] = source[i] rounded up or down at random, so that the mean over seeds is source[i]. The same seed repeats.
+std::size_t narrow_stochastic(Format format, void* target, const void* source, std::size_t count, std::uint64_t seed);
+// target[i] = source[i] + residual[i] rounded to nearest even; residual[i] = what the rounding left over, which is zero
+// for what was clipped or is not finite. `residual` is float.
+std::size_t narrow_with_residual(Format format, void* target, const void* source, void* residual, std::size_t count);
+
 }  // namespace kernels
 }  // namespace holdfast

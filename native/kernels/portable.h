@@ -3,6 +3,7 @@
 // Conversions are select-shaped rather than branchy so that the compiler vectorises them for whatever it targets.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -12,6 +13,7 @@
 #include <type_traits>
 
 #include "kernels/kernels.h"
+#include "kernels/random_bits.h"
 
 namespace holdfast::kernels::portable {
 
@@ -76,6 +78,30 @@ inline float narrow_to_odd(double value) {
   return std::bit_cast<float>(bits);
 }
 
+// Float bit patterns that bound what a 16-bit format can hold.
+constexpr std::uint32_t infinite_bits = 0x7f800000;
+template <Format F>
+constexpr std::uint32_t largest_bits = F == Format::bf16 ? 0x7f7f0000 : 0x477fe000;
+
+// Magnitudes below this are f16 denormals: whole steps of 2^-24. Times 2^40 they are integers with 16 bits of a step,
+// as many as there are random bits.
+constexpr std::uint32_t smallest_normal_f16 = (127 - 14) << 23;
+constexpr float denormal_scale = 0x1p40f;
+
+// `magnitude` is finite and within the format; `random` has 16 bits. Adding random bits below the last place and
+// cutting them off goes up as often as the part cut off says.
+template <Format F>
+std::uint32_t narrow_magnitude_at_random(std::uint32_t magnitude, std::uint32_t random) {
+  if constexpr (F == Format::bf16) {
+    return (magnitude + random) >> 16;
+  } else if (magnitude < smallest_normal_f16) {
+    const auto steps = static_cast<std::uint32_t>(std::bit_cast<float>(magnitude) * denormal_scale);
+    return (steps + random) >> 16;
+  } else {
+    return (magnitude - ((127u - 15u) << 23) + (random >> 3)) >> 13;
+  }
+}
+
 template <Format F>
 using Accumulator = std::conditional_t<F == Format::f64, double, float>;
 
@@ -133,6 +159,27 @@ void combine_present(void* out, const void* own, Accumulator<F> own_scale, const
   }
 }
 
+// Elements from `begin` to before `end`: the AVX2 path leaves what is special and its tail to this.
+template <Format F>
+std::size_t narrow_stochastic_range(void* target, const void* source, std::size_t begin, std::size_t end,
+                                    RandomKey key) {
+  std::size_t num_clipped = 0;
+  for (std::size_t i = begin; i < end; ++i) {
+    const auto value = load<float>(source, i);
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t magnitude = bits & 0x7fffffffu;
+    if (magnitude >= infinite_bits) {
+      save_element<F>(target, i, value);
+      continue;
+    }
+    num_clipped += magnitude > largest_bits<F>;
+    const std::uint32_t narrowed =
+        narrow_magnitude_at_random<F>(std::min(magnitude, largest_bits<F>), random_half(key, i));
+    save(target, i, static_cast<std::uint16_t>(narrowed | (bits >> 16 & 0x8000u)));
+  }
+  return num_clipped;
+}
+
 struct Family {
   template <Format F>
   static void store(void* accumulator, const void* source, std::size_t count) {
@@ -177,6 +224,31 @@ struct Family {
         }
       }
     }
+  }
+
+  template <Format F>
+  static std::size_t narrow_stochastic(void* target, const void* source, std::size_t count, RandomKey key) {
+    return narrow_stochastic_range<F>(target, source, 0, count, key);
+  }
+
+  template <Format F>
+  static std::size_t narrow_with_residual(void* target, const void* source, void* residual, std::size_t count) {
+    constexpr auto largest = std::bit_cast<float>(largest_bits<F>);
+    std::size_t num_clipped = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto value = load<float>(source, i);
+      if (!std::isfinite(value)) {
+        save_element<F>(target, i, value);
+        save(residual, i, 0.0f);
+        continue;
+      }
+      const float wanted = value + load<float>(residual, i);  // may overflow, and is clipped then
+      num_clipped += std::fabs(wanted) > largest;
+      const float clipped = std::clamp(wanted, -largest, largest);
+      save_element<F>(target, i, clipped);
+      save(residual, i, clipped - load_element<F>(target, i));
+    }
+    return num_clipped;
   }
 };
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "kernels/kernels.h"
+#include "kernels/random_bits.h"
 
 namespace holdfast::kernels {
 
@@ -17,14 +18,19 @@ struct Table {
   using Combine = void (*)(void* out, const void* own, double own_scale, const void* accumulator,
                            double accumulator_scale, std::size_t count);
   using Cast = void (*)(void* target, const void* source, std::size_t count);
+  using NarrowStochastic = std::size_t (*)(void* target, const void* source, std::size_t count, RandomKey key);
+  using NarrowWithResidual = std::size_t (*)(void* target, const void* source, void* residual, std::size_t count);
 
   std::array<Accumulate, num_formats> store{};
   std::array<Accumulate, num_formats> add{};
   std::array<Combine, num_formats> combine{};
   std::array<std::array<Cast, num_formats>, num_formats> cast{};  // [target][source]
+  // The 16-bit formats only.
+  std::array<NarrowStochastic, num_formats> narrow_stochastic{};
+  std::array<NarrowWithResidual, num_formats> narrow_with_residual{};
 };
 
-// Fills a table from a family of kernels: `Family` has static member templates store, add, combine and cast.
+// Fills a table from a family of kernels: `Family` has a static member template for every row.
 template <class Family>
 constexpr Table make_table() {
   Table table;
@@ -41,6 +47,12 @@ constexpr Table make_table() {
   fill.template operator()<Format::f64>();
   fill.template operator()<Format::bf16>();
   fill.template operator()<Format::f16>();
+  const auto fill_narrow = [&table]<Format F>() {
+    table.narrow_stochastic[index(F)] = Family::template narrow_stochastic<F>;
+    table.narrow_with_residual[index(F)] = Family::template narrow_with_residual<F>;
+  };
+  fill_narrow.template operator()<Format::bf16>();
+  fill_narrow.template operator()<Format::f16>();
   return table;
 }
 

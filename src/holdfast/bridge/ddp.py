@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from holdfast.bridge import rendezvous
 from holdfast.bridge.handle import Handle
 from holdfast.bridge.tensors import FORMATS, layout_of, memory_of
+from holdfast.codec.residual import Layout
 from holdfast.config import resolve
 from holdfast.errors import AttachError, UnsupportedGradient
 from holdfast.reduce.transpose import Pending
@@ -98,17 +99,20 @@ class _HookState:
         self.handle: Handle | None = None
         self.started: list[_StartedBucket] = []
         self._name_of = {id(parameter): name for name, parameter in ddp.module.named_parameters()}
-        self._layouts: dict[tuple[int, ...], int] = {}
+        self._layouts: dict[tuple[int, ...], tuple[int, Layout]] = {}
 
     def forget_handle(self) -> None:
         self.handle = None
 
-    def layout_of_bucket(self, bucket: dist.GradBucket) -> int:
+    def layout_of_bucket(self, bucket: dist.GradBucket) -> tuple[int, Layout]:
+        """The number that ranks compare, and what it stands for."""
         # DDP rebuilds its buckets after the first step, so the key is the parameters, not the bucket's index.
         parameters = bucket.parameters()
         key = tuple(id(parameter) for parameter in parameters)
         if key not in self._layouts:
-            self._layouts[key] = layout_of([(self._name_of[id(p)], p.shape) for p in parameters])
+            named = [(self._name_of[id(parameter)], parameter) for parameter in parameters]
+            number = layout_of([(name, parameter.shape) for name, parameter in named])
+            self._layouts[key] = number, tuple((name, parameter.numel()) for name, parameter in named)
         return self._layouts[key]
 
     def finish_backward(self) -> None:
@@ -123,6 +127,8 @@ class _HookState:
             try:
                 if handle is not None:
                     handle.bucket_finished(bucket.pending)
+                    if handle.cast is not None and bucket.sent is not bucket.buffer:
+                        handle.cast.widen(bucket.sent, bucket.buffer)
             except BaseException:
                 # This backward pass is over; what it started elsewhere is not, and still writes into its buckets.
                 if handle is not None:
@@ -134,10 +140,11 @@ class _HookState:
 
 
 class _StartedBucket:
-    __slots__ = ("buffer", "future", "pending")
+    __slots__ = ("buffer", "future", "pending", "sent")
 
-    def __init__(self, buffer: torch.Tensor, pending: Pending) -> None:
+    def __init__(self, buffer: torch.Tensor, sent: torch.Tensor, pending: Pending) -> None:
         self.buffer = buffer
+        self.sent = sent  # the buffer itself, or what a 16-bit wire carries of it
         self.pending = pending
         self.future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
 
@@ -153,9 +160,14 @@ def _hook(state: _HookState, bucket: dist.GradBucket) -> torch.futures.Future[to
         # DDP queues its own end-of-backward step behind this one. Once per bucket, although the first call finishes
         # all: a backward pass that was interrupted must not keep the next one from finishing.
         torch.autograd.Variable._execution_engine.queue_callback(state.finish_backward)
-    buffer = bucket.buffer()
-    pending = handle.reducer.start(memory_of(buffer), layout=state.layout_of_bucket(bucket), bucket=bucket.index())
-    started = _StartedBucket(buffer, pending)
+    number, layout = state.layout_of_bucket(bucket)
+    sent = buffer = bucket.buffer()
+    memory = memory_of(buffer)
+    if handle.cast is not None and handle.cast.applies_to(buffer):
+        sent = handle.cast.narrow(buffer, layout)
+        memory = memory_of(sent)
+    pending = handle.reducer.start(memory, layout=number, bucket=bucket.index())
+    started = _StartedBucket(buffer, sent, pending)
     state.started.append(started)
     if bucket.is_last():
         handle.buckets_all_started()

@@ -1,7 +1,7 @@
 """The peers of a comparison by name: whose all-reduce, on which TCP, in how many bits.
 
 `gloo-tuned` is the strongest TCP there is to beat: bbr is not fooled by random loss, and a least retransmission timeout
-of 5 ms takes most of Gloo's loss tail away. `-bf16` casts before it sends: the rival with the same bytes.
+of 5 ms takes most of Gloo's loss tail away. `-bf16` casts before it sends: rivals with the same bytes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from holdfast.config import ProtectionName
+from holdfast.config import ProtectionName, WireName
 from holdfast.errors import ConfigError
 from holdfast.lab.tcp_settings import USUAL_RTO_MIN_US, TcpSettings
 
@@ -27,11 +27,16 @@ class Peer:
     exact: bool = False
     protection: ProtectionName = "encrypted"
 
+    @property
+    def wire(self) -> WireName:
+        return "bf16" if self.wire_bytes == 2 else "float32"
+
 
 PEERS = {
     peer.name: peer
     for peer in (
         Peer("holdfast", "holdfast"),
+        Peer("holdfast-bf16", "holdfast", wire_bytes=2),
         Peer("holdfast-exact", "holdfast", exact=True),
         Peer("holdfast-authenticated", "holdfast", protection="authenticated"),
         Peer("holdfast-insecure", "holdfast", protection="insecure"),

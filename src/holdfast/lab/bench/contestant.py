@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from holdfast.bridge import rendezvous
 from holdfast.bridge.tensors import memory_of
+from holdfast.codec.cast import Cast
 from holdfast.config import Config
 from holdfast.lab.peer import Peer
 from holdfast.reduce.transpose import TransposeAllReduce
@@ -69,7 +70,8 @@ class Holdfast:
 
     def __init__(self, peer: Peer, store: dist.Store, rank: int, num_ranks: int, config: Config) -> None:
         self._exact = peer.exact
-        config = dataclasses.replace(config, protection=peer.protection)
+        config = dataclasses.replace(config, protection=peer.protection, wire=peer.wire)
+        self._cast = None if config.wire == "float32" else Cast(config.wire, config.rounding, rank)
         self._link = rendezvous.join(
             dist.PrefixStore(peer.name, store), rank=rank, num_ranks=num_ranks, config=config, step_bytes=0
         )
@@ -79,7 +81,11 @@ class Holdfast:
         self._reducer = TransposeAllReduce(self._link)
 
     def average(self, tensor: torch.Tensor) -> Delivered:
-        outcome = self._reducer.finish(self._reducer.start(memory_of(tensor), exact=self._exact))
+        """As the bridge does it for a bucket of one parameter."""
+        sent = tensor if self._cast is None else self._cast.narrow(tensor, (("gradient", tensor.numel()),))
+        outcome = self._reducer.finish(self._reducer.start(memory_of(sent), exact=self._exact))
+        if self._cast is not None:
+            self._cast.widen(sent, tensor)
         missing = {
             peer.rank: 1 - (peer.contributed_ratio + peer.results_ratio) / 2
             for peer in outcome.peers
