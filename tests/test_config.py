@@ -69,6 +69,8 @@ def test_the_process_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> Non
         ("deterministic", "1", True),
         ("segmentation", "0", False),
         ("protection", "authenticated", "authenticated"),
+        ("wire", "bf16", "bf16"),
+        ("rounding", "feedback", "feedback"),
         ("key_file", "/etc/job.key", "/etc/job.key"),
         ("interface", "", None),
         ("datagram_bytes", "1472", 1472),
@@ -94,6 +96,9 @@ def test_text_from_the_environment_gets_the_type_of_its_field(name: str, text: s
         ("port", None),
         ("protection", "rot13"),
         ("protection", None),
+        ("wire", "int8"),
+        ("wire", None),
+        ("rounding", "nearest"),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_a_config_error_that_names_the_setting(name: str, value: Any) -> None:
@@ -108,7 +113,6 @@ def test_a_value_of_the_wrong_kind_is_a_config_error_that_names_the_setting(name
         {"deadline_ms": -1},
         {"deadline_ms": float("nan")},
         {"deadline_ms": float("inf")},
-        {"deadline_factor": 0},
         {"deadline_floor_ms": -1},
         {"exact_deadline_ms": 0},
         {"exact_deadline_ms": float("nan")},
@@ -120,8 +124,6 @@ def test_a_value_of_the_wrong_kind_is_a_config_error_that_names_the_setting(name
         {"credit": 256},
         {"credit": -1},
         {"port": 65_536},
-        {"early_wait_ratio": 0},
-        {"early_wait_ratio": 1.1},
         {"packets_per_key": 0},
         {"packets_per_key": (1 << 23) + 1},
         {"datagram_bytes": 575},
@@ -191,3 +193,18 @@ def test_every_field_says_its_default_and_its_unit() -> None:
         for ending, unit in units.items():
             if field.name.endswith(ending):
                 assert unit in texts[field.name].lower() or "payload" in texts[field.name], field.name
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"early_wait_least_ratio": 0},
+        {"early_wait_most_ratio": 1.1},
+        {"early_wait_least_ratio": 0.3, "early_wait_most_ratio": 0.2},
+        {"early_wait_least_ratio": float("nan")},
+    ],
+    ids=str,
+)
+def test_limits_of_the_early_wait_must_leave_it_room(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="x cannot stay between"):
+        resolve(settings, {})

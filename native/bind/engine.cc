@@ -114,7 +114,7 @@ class Engine {
 EndpointSettings make_settings(std::uint16_t rank, std::uint16_t num_ranks, std::uint32_t job, std::uint32_t epoch,
                                const nb::bytes& job_key, Protection protection, std::uint64_t packets_per_key,
                                std::uint32_t datagram_bytes, std::uint64_t early_bytes_cap, double heartbeat_interval_s,
-                               double silence_limit_s) {
+                               double silence_limit_s, RateRule rate_rule) {
   EndpointSettings settings;
   settings.rank = rank;
   settings.num_ranks = num_ranks;
@@ -127,6 +127,7 @@ EndpointSettings make_settings(std::uint16_t rank, std::uint16_t num_ranks, std:
   settings.early_bytes_cap = early_bytes_cap;
   settings.heartbeat_interval = from_seconds(heartbeat_interval_s);
   settings.silence_limit = from_seconds(silence_limit_s);
+  settings.rate_rule = rate_rule;
   return settings;
 }
 
@@ -155,6 +156,9 @@ void bind_engine(nb::module_& module) {
       .value("encrypted", Protection::encrypted)
       .value("authenticated", Protection::authenticated)
       .value("insecure", Protection::insecure);
+  nb::enum_<RateRule>(module, "RateRule", "What the sending rate of a path follows.")
+      .value("delay", RateRule::delay)
+      .value("model", RateRule::model);
   nb::enum_<Status>(module, "Status", "How an operation ended.")
       .value("done", Status::done)
       .value("deadline_exceeded", Status::deadline_exceeded)
@@ -181,6 +185,8 @@ void bind_engine(nb::module_& module) {
       .def_ro("results", &PeerReport::results)
       .def_ro("result_size", &PeerReport::result_size)
       .def_ro("alive", &PeerReport::alive)
+      .def_ro("contributions_sample_us", &PeerReport::contributions_sample_us)
+      .def_ro("results_sample_us", &PeerReport::results_sample_us)
       .def_prop_ro("last_arrival_s", [](const PeerReport& report) -> std::optional<double> {
         if (report.last_arrival < 0) return std::nullopt;
         return to_seconds(report.last_arrival);
@@ -191,6 +197,7 @@ void bind_engine(nb::module_& module) {
       .def_ro("total", &OperationReport::total)
       .def_ro("delivered", &OperationReport::delivered)
       .def_ro("expected", &OperationReport::expected)
+      .def_ro("late_elements", &OperationReport::late_elements)
       .def_ro("peers", &OperationReport::peers)
       .def_ro("culprits", &OperationReport::culprits)
       .def_prop_ro("exact", [](const OperationReport& report) { return report.delivery == Delivery::exact; })
@@ -239,7 +246,7 @@ void bind_engine(nb::module_& module) {
   nb::class_<EndpointSettings>(module, "EndpointSettings", "What a job agreed on at join.")
       .def_static("make", &make_settings, nb::kw_only(), "rank"_a, "num_ranks"_a, "job"_a, "epoch"_a, "job_key"_a,
                   "protection"_a, "packets_per_key"_a, "datagram_bytes"_a, "early_bytes_cap"_a,
-                  "heartbeat_interval_s"_a, "silence_limit_s"_a);
+                  "heartbeat_interval_s"_a, "silence_limit_s"_a, "rate_rule"_a);
   nb::class_<Peer>(module, "Peer", "Where a rank can be reached, and which process it is.")
       .def(
           "__init__",
@@ -274,7 +281,8 @@ void bind_engine(nb::module_& module) {
       .def(
           "all_reduce",
           [](Engine& engine, std::uintptr_t data, std::uint32_t count, Format format, std::uint32_t layout, bool exact,
-             double deadline_s, bool average) {
+             double deadline_s, bool average, std::pair<double, double> early_wait_s,
+             std::pair<std::uint32_t, std::uint32_t> samples_us) {
             if (format == Format::bytes) throw nb::value_error("an all-reduce needs a floating-point format");
             Call call;
             call.data = reinterpret_cast<std::uint8_t*>(data);
@@ -284,11 +292,14 @@ void bind_engine(nb::module_& module) {
             call.delivery = exact ? Delivery::exact : Delivery::bounded;
             call.deadline = from_seconds(deadline_s);
             call.average = average;
+            call.contributions = {from_seconds(early_wait_s.first), samples_us.first};
+            call.results = {from_seconds(early_wait_s.second), samples_us.second};
             const auto reactor = engine.reactor();
             const nb::gil_scoped_release released;
             return reactor->call(call);
           },
           nb::kw_only(), "data"_a, "count"_a, "format"_a, "layout"_a, "exact"_a, "deadline_s"_a, "average"_a,
+          "early_wait_s"_a = std::pair(-1.0, -1.0), "samples_us"_a = std::pair(0u, 0u),
           "Takes part in the next operation, in place. The memory must stay until the operation is reported.")
       .def(
           "wait",

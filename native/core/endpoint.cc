@@ -32,6 +32,12 @@ const EndpointSettings& checked(const EndpointSettings& settings) {
   return settings;
 }
 
+constexpr Duration longest_wakeup_spacing = 500 * microsecond;
+// What waits in the card's queue keeps it busy while this thread does not run; more would only delay acknowledgements,
+// which wait behind it.
+constexpr Duration card_queue = millisecond;
+constexpr double min_card_queue_bytes = 32 * 1024;
+
 // It may find room when it is sent again.
 bool had_no_room(Drop drop) {
   return drop == Drop::beyond_window || drop == Drop::early_over_cap || drop == Drop::oversized;
@@ -45,6 +51,7 @@ Endpoint::Endpoint(const EndpointSettings& settings, Time now)
       known_states_(settings.num_ranks, PeerState::joining),
       failed_authentications_(settings.num_ranks, 0),
       last_tick_(now),
+      next_to_fill_(static_cast<std::uint16_t>((settings.rank + 1u) % settings.num_ranks)),
       next_note_(settings.num_ranks, 0) {
   inboxes_.reserve(settings.num_ranks);
   for (std::uint16_t peer = 0; peer < settings.num_ranks; ++peer) inboxes_.emplace_back(settings.max_note_bytes);
@@ -60,6 +67,7 @@ Endpoint::Endpoint(const EndpointSettings& settings, Time now)
   path.receive_window = window_share(settings);
   path.max_note_bytes = settings.max_note_bytes;
   path.initial_rtt = settings.initial_rtt;
+  path.rate_rule = settings.rate_rule;
   path.heartbeat_interval = settings.heartbeat_interval;
   path.silence_limit = settings.silence_limit;
   for (std::uint16_t peer = 0; peer < settings.num_ranks; ++peer) {
@@ -193,7 +201,11 @@ std::optional<Drop> Endpoint::accept(Time now, std::span<std::uint8_t> datagram)
 
 std::optional<Drop> Endpoint::dispatch(Time now, const Header& header, std::span<const std::uint8_t> payload) {
   switch (header.type) {
-    case PacketType::ack: return paths_[header.sender]->on_ack(now, header, payload);
+    case PacketType::ack: {
+      const auto drop = paths_[header.sender]->on_ack(now, header, payload);
+      share_bandwidth();
+      return drop;
+    }
     case PacketType::ping: return std::nullopt;
     case PacketType::bye: paths_[header.sender]->on_bye(); return std::nullopt;
     default: break;
@@ -211,6 +223,7 @@ std::optional<Drop> Endpoint::to_operation(Time now, const Header& header, std::
   if (found == operations_.end()) {
     if (number < next_operation_ || forgotten_.contains(number)) {
       if (header.type == PacketType::end) return std::nullopt;  // an end repeated, nothing lost
+      late_elements_ += covered_elements(header, payload.size());
       return Drop::late;
     }
     if (number - next_operation_ >= settings_.max_open_operations) return Drop::beyond_window;
@@ -221,14 +234,18 @@ std::optional<Drop> Endpoint::to_operation(Time now, const Header& header, std::
     found = open_operation(now, number, identity, header.sender);
   }
   const auto drop = found->second->on_packet(now, header, payload);
+  // What comes after the hard bound no longer silence would have saved.
+  if (drop == Drop::late && !found->second->ended_at_bound(header.stage)) {
+    late_elements_ += covered_elements(header, payload.size());
+  }
   after_event(found);
   return drop;
 }
 
-bool Endpoint::fill(Time now, TransmitBatch& batch) {
+bool Endpoint::fill(Time now, TransmitBatch& batch, bool card_has_room) {
   for (std::uint16_t turn = 0; turn < settings_.num_ranks; ++turn) {
     const auto peer = static_cast<std::uint16_t>((next_to_fill_ + turn) % settings_.num_ranks);
-    if (!paths_[peer] || !paths_[peer]->fill(now, batch)) continue;
+    if (!paths_[peer] || !paths_[peer]->fill(now, batch, card_has_room)) continue;
     next_to_fill_ = static_cast<std::uint16_t>((peer + 1) % settings_.num_ranks);
     forward_path_events(peer);
     return true;
@@ -240,7 +257,10 @@ bool Endpoint::fill(Time now, TransmitBatch& batch) {
 
 void Endpoint::after_event(OpenOperations::iterator found) {
   const Operation& operation = *found->second;
-  if (operation.ended() && reported_.insert(found->first).second) reports_.push_back(operation.report());
+  if (operation.ended() && reported_.insert(found->first).second) {
+    reports_.push_back(operation.report());
+    reports_.back().late_elements = std::exchange(late_elements_, 0);
+  }
   if (!operation.retired()) return;
   if (!operation.called()) forgotten_.insert(found->first);
   reported_.erase(found->first);
@@ -331,13 +351,54 @@ Time Endpoint::next_timer() const {
   return next;
 }
 
+void Endpoint::share_bandwidth() {
+  double sum = 0;
+  int sharing = 0;
+  for (const auto& path : paths_) {
+    if (!path || path->state() != PeerState::alive || path->rate().bandwidth_bytes_per_second() == 0) continue;
+    sum += path->rate().bandwidth_bytes_per_second();
+    ++sharing;
+  }
+  bandwidth_bytes_per_second_ = sum;
+  if (sharing == 0) return;
+  for (const auto& path : paths_) {
+    if (path) path->set_fair_bandwidth(sum / sharing);
+  }
+}
+
+std::uint64_t Endpoint::card_queue_bytes() const {
+  return static_cast<std::uint64_t>(
+      std::max(min_card_queue_bytes, bandwidth_bytes_per_second_ * in_seconds(card_queue)));
+}
+
+Duration Endpoint::wakeup_spacing() const {
+  Duration spacing = longest_wakeup_spacing;
+  for (const auto& path : paths_) {
+    if (path && path->state() == PeerState::alive) spacing = std::min(spacing, path->wakeup_spacing());
+  }
+  return spacing;
+}
+
 // ---------------------------------------------------------------------------------------------------- outbox
 
 std::uint32_t Endpoint::enqueue(std::uint16_t peer, MessageContent content) {
   return paths_[peer]->enqueue(std::move(content));
 }
 
+void Endpoint::release(std::uint16_t peer, std::uint32_t message, ElementRange range) {
+  paths_[peer]->release(message, range);
+}
+
+void Endpoint::close(std::uint16_t peer, std::uint32_t message, const std::vector<ElementRange>& holes,
+                     const std::vector<Gap>& gaps) {
+  paths_[peer]->close(message, holes, gaps);
+}
+
 void Endpoint::cancel(std::uint16_t peer, std::uint32_t message) { paths_[peer]->cancel(message); }
+
+std::uint32_t Endpoint::chunk_elements(Format format) const {
+  return holdfast::chunk_elements(settings_.datagram_bytes, settings_.protection, format);
+}
 
 bool Endpoint::is_alive(std::uint16_t peer) const {
   if (!paths_[peer]) return true;

@@ -38,6 +38,7 @@ struct EndpointSettings {
   std::uint32_t max_open_operations = 64;
   std::uint64_t max_note_bytes = 64u << 20;  // under assembly or untaken, per peer
   Duration initial_rtt = millisecond;
+  RateRule rate_rule = RateRule::model;
   Duration heartbeat_interval = 250 * millisecond;
   Duration silence_limit = second;
 };
@@ -71,8 +72,12 @@ class Endpoint final : private Outbox {
   void receive(Time now, std::span<std::uint8_t> datagram);
   void on_timer(Time now);
   Time next_timer() const;
+  // How long datagrams may gather before they are looked at, without the peers noticing.
+  Duration wakeup_spacing() const;
+  // How much the network card should have waiting: enough to be busy, no more.
+  std::uint64_t card_queue_bytes() const;
   // Fills one batch for one peer with what may leave now; peers take turns. False: nothing more.
-  bool fill(Time now, TransmitBatch& batch);
+  bool fill(Time now, TransmitBatch& batch, bool card_has_room = true);
 
   std::vector<OperationReport> take_reports() { return std::exchange(reports_, {}); }
   std::vector<Note> take_notes() { return std::exchange(notes_, {}); }
@@ -96,7 +101,11 @@ class Endpoint final : private Outbox {
  private:
   // Outbox: what an operation may ask for.
   std::uint32_t enqueue(std::uint16_t peer, MessageContent content) override;
+  void release(std::uint16_t peer, std::uint32_t message, ElementRange range) override;
+  void close(std::uint16_t peer, std::uint32_t message, const std::vector<ElementRange>& holes,
+             const std::vector<Gap>& gaps) override;
   void cancel(std::uint16_t peer, std::uint32_t message) override;
+  std::uint32_t chunk_elements(Format format) const override;
   bool is_alive(std::uint16_t peer) const override;
   bool may_hold_early(std::size_t bytes) const override;
   std::uint8_t credit_of(std::uint16_t peer) const override;
@@ -116,6 +125,7 @@ class Endpoint final : private Outbox {
   OpenOperations::iterator open_operation(Time now, std::uint32_t number, const Operation::Identity& identity,
                                           std::uint16_t identified_by);
   void after_event(OpenOperations::iterator operation);
+  void share_bandwidth();
   void sweep_operations();
   void forward_path_events(std::uint16_t peer);
   void notice_peer_changes(Time now);
@@ -131,6 +141,8 @@ class Endpoint final : private Outbox {
   std::vector<std::uint64_t> failed_authentications_;
   DropCounts drops_{};
   Time last_tick_;
+  std::uint64_t late_elements_ = 0;        // since the last report
+  double bandwidth_bytes_per_second_ = 0;  // of all paths together
   std::uint16_t next_to_fill_ = 0;
 
   std::vector<Parameters> parameters_{Parameters{}};  // ascending by from_operation

@@ -7,9 +7,9 @@
 namespace holdfast {
 namespace {
 
-std::uint32_t as_microseconds(Duration duration) {
-  return static_cast<std::uint32_t>(std::clamp<Duration>(duration / microsecond, 0, UINT32_MAX));
-}
+// Packets of one path keep their order, but for a few that take another road: through the network, or through another
+// core of a busy host.
+constexpr Duration shortest_overtaking = 500 * microsecond;
 
 }  // namespace
 
@@ -30,7 +30,9 @@ Operation::Operation(std::uint32_t number, std::uint16_t rank, std::uint16_t num
       last_packet_at_(now),
       stage_bound_(parameters.t_b),
       sum_(own_shard_.size(), identity.format, rank, num_ranks, pool),
-      early_bytes_(bookkeeping_bytes(identity, num_ranks)) {
+      early_bytes_(bookkeeping_bytes(identity, num_ranks)),
+      chunk_elements_(outbox.chunk_elements(identity.format)),
+      streamed_((own_shard_.size() + chunk_elements_ - 1) / chunk_elements_, false) {
   if (parameters_.deterministic) sum_.sum_in_rank_order();
   for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) {
     peers_[peer].shard = shard_range(identity.total, num_ranks, responsible_shard(peer, number, num_ranks));
@@ -76,6 +78,7 @@ void Operation::on_call(Time now, const Call& call) {
     return;
   }
   continue_turns(Stage::contribution);
+  stream_results({0, own_shard_.size()});
   progress(now);
 }
 
@@ -137,8 +140,9 @@ std::optional<Drop> Operation::place_contribution(Time now, const Header& header
     }
     if (sum_.add(header.sender, begin, count, payload.data()) == 0) return Drop::duplicate;
     last_contribution_at_ = peer.last_arrival = now;
+    stream_results({begin, begin + count});
   }
-  if ((header.flags & flag::last_percentile) != 0) peer.contribution_marked = true;
+  note_progress(header, peer.of_contribution);
   return std::nullopt;
 }
 
@@ -155,11 +159,13 @@ std::optional<Drop> Operation::place_result(Time now, const Header& header, std:
     const bool lacks_any = header.type == PacketType::hole || header.missing != 0;
     if (lacks_any && identity_.delivery == Delivery::exact) return Drop::malformed;
     if (!called_ && !hold_results_early()) return Drop::early_over_cap;
-    // The owner has closed its sum: what is still to be sent of the own contribution would come too late, and the
-    // result is about to be written over it.
-    peer.result_seen = true;
-    stop_sending(header.sender, peer.contribution_sending, contribution_turns_);
-    continue_turns(Stage::contribution);
+    // Once the owner has closed its sum, what is still to be sent of the own contribution would come too late. Before
+    // that a result is only sent where every contribution has arrived, so what it is written over is not needed again.
+    if ((header.flags & flag::closed) != 0) {
+      peer.closed = true;
+      stop_sending(header.sender, peer.contribution_sending, contribution_turns_);
+      continue_turns(Stage::contribution);
+    }
     const std::size_t size = element_bytes(identity_.format);
     const std::uint32_t added = peer.result.mark(begin, count, [&](ElementRange run) {
       const ElementRange absolute{peer.shard.begin + run.begin, peer.shard.begin + run.end};
@@ -177,8 +183,14 @@ std::optional<Drop> Operation::place_result(Time now, const Header& header, std:
     }
     last_result_at_ = peer.last_arrival = now;
   }
-  if ((header.flags & flag::last_percentile) != 0) peer.result_marked = true;
+  note_progress(header, peer.of_result);
   return std::nullopt;
+}
+
+void Operation::note_progress(const Header& header, Arrival& arrival) {
+  if ((header.flags & flag::last_percentile) != 0) arrival.marked = true;
+  if (header.type == PacketType::end) arrival.ended = true;
+  if (header.completion_us != 0) arrival.sample_us = header.completion_us;
 }
 
 bool Operation::hold_results_early() {
@@ -239,15 +251,27 @@ Time Operation::results_bound() const {
 Time Operation::early_close_at(Stage stage) const {
   if (!called_ || identity_.delivery == Delivery::exact) return never;
   const bool contributions = stage == Stage::contribution;
+  bool all_ended = true;
   for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) {
     if (!expects(peer)) continue;
     const bool complete = contributions ? sum_.from(peer).complete() : peers_[peer].result.complete();
-    const bool marked = contributions ? peers_[peer].contribution_marked : peers_[peer].result_marked;
-    if (!complete && !marked) return never;
+    if (complete) continue;
+    const Arrival& arrival = contributions ? peers_[peer].of_contribution : peers_[peer].of_result;
+    if (!arrival.marked) return never;
+    all_ended = all_ended && arrival.ended;
   }
   const Time quiet_since = contributions ? std::max(last_contribution_at_, called_at_)
                                          : std::max({last_result_at_, contributions_closed_at_, called_at_});
-  return quiet_since + static_cast<Duration>(parameters_.early_wait_ratio * static_cast<double>(parameters_.t_c));
+  return quiet_since + early_wait(stage, all_ended);
+}
+
+Duration Operation::early_wait(Stage stage, bool all_ended) const {
+  const Duration called_with = (stage == Stage::contribution ? call_.contributions : call_.results).early_wait;
+  const auto usual = static_cast<Duration>(parameters_.early_wait_ratio * static_cast<double>(parameters_.t_c));
+  const Duration wait = called_with >= 0 ? called_with : usual;
+  // Where everybody has said that all was sent, what is missing is lost, or has been overtaken on the way: a shorter
+  // silence will do, but one that still grows with x, where that is not enough.
+  return all_ended ? std::min(wait, std::max(wait / 4, shortest_overtaking)) : wait;
 }
 
 void Operation::progress(Time now) {
@@ -257,6 +281,28 @@ void Operation::progress(Time now) {
       close_contributions(now, verdict);
   }
   if (const StageEnd verdict = results_verdict(now); verdict != StageEnd::open) close_results(now, verdict);
+}
+
+// Where all contributions are in, the result need not wait for the rest of the shard: else the network would stand idle
+// while the last contributions are on their way.
+void Operation::stream_results(ElementRange arrived) {
+  if (!called_ || ended_ || conflict_ || contributions_end_ != StageEnd::open || arrived.size() == 0) return;
+  const std::uint8_t* own = call_.data + own_shard_.begin * element_bytes(identity_.format);
+  const std::size_t first = streamable_.size();
+  for (std::uint32_t chunk = arrived.begin / chunk_elements_; chunk * chunk_elements_ < arrived.end; ++chunk) {
+    const ElementRange range{chunk * chunk_elements_, std::min((chunk + 1) * chunk_elements_, own_shard_.size())};
+    if (streamed_[chunk] || !sum_.has_all(range)) continue;
+    sum_.finish_part(range, own, identity_.average);
+    streamed_[chunk] = true;
+    streamable_.push_back({range.begin + own_shard_.begin, range.end + own_shard_.begin});
+  }
+  if (first == streamable_.size()) return;
+  for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) {
+    const std::uint32_t message = peers_[peer].result_sending.message;
+    if (message == 0) continue;
+    for (std::size_t i = first; i < streamable_.size(); ++i) outbox_.release(peer, message, streamable_[i]);
+  }
+  continue_turns(Stage::result);
 }
 
 void Operation::close_contributions(Time now, StageEnd end) {
@@ -273,6 +319,16 @@ void Operation::close_contributions(Time now, StageEnd end) {
   if (called_ && own_result_.elements) {
     std::memcpy(call_.data + own_shard_.begin * size, own_result_.elements.get(), own_shard_.size() * size);
   }
+  for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) {
+    const std::uint32_t message = peers_[peer].result_sending.message;
+    if (message == 0) continue;
+    for (std::uint32_t chunk = 0; chunk < streamed_.size(); ++chunk) {
+      if (streamed_[chunk]) continue;
+      const ElementRange range{chunk * chunk_elements_, std::min((chunk + 1) * chunk_elements_, own_shard_.size())};
+      outbox_.release(peer, message, to_bucket(range));
+    }
+    outbox_.close(peer, message, own_result_.holes, own_result_.gaps);
+  }
   continue_turns(Stage::result);
 }
 
@@ -284,11 +340,9 @@ void Operation::close_results(Time now, StageEnd stage_end) {
 void Operation::fail(Time now, Status status, std::vector<std::uint16_t> culprits) {
   report_.status = status;
   report_.culprits = std::move(culprits);
-  // What others wait for is still sent, unless it belongs to another bucket than theirs.
-  if (status == Status::mismatch) {
-    stop_sending_results();
-    announce_identity();
-  }
+  // What others wait for is still sent, unless it belongs to another bucket than theirs, or is only a beginning.
+  if (status == Status::mismatch || contributions_end_ == StageEnd::open) stop_sending_results();
+  if (status == Status::mismatch) announce_identity();
   end(now);
 }
 
@@ -314,14 +368,16 @@ std::uint32_t Operation::concurrent_turns() const {
 
 void Operation::continue_turns(Stage stage) {
   const bool contributions = stage == Stage::contribution;
-  if (contributions ? (!called_ || ended_) : (contributions_end_ == StageEnd::open || failed() || conflict_)) return;
+  if (contributions ? (!called_ || ended_)
+                    : ((contributions_end_ == StageEnd::open && streamable_.empty()) || failed() || conflict_))
+    return;
   Turns& turns = contributions ? contribution_turns_ : result_turns_;
   const std::uint32_t most = concurrent_turns();
   while (turns.started + 1 < num_ranks_ && turns.unsent < most) {
     const auto peer = static_cast<std::uint16_t>(peer_of_turn(rank_, ++turns.started, num_ranks_));
     const bool pointless =
         !outbox_.is_alive(peer) ||
-        (contributions ? peers_[peer].result_seen || peers_[peer].shard.size() == 0 : own_shard_.size() == 0);
+        (contributions ? peers_[peer].closed || peers_[peer].shard.size() == 0 : own_shard_.size() == 0);
     if (pointless) continue;
     ++turns.unsent;
     contributions ? send_contribution(peer) : send_result(peer);
@@ -354,6 +410,7 @@ void Operation::announce_identity() {
 void Operation::send_contribution(std::uint16_t peer) {
   MessageContent content = message_of(Stage::contribution);
   content.range = peers_[peer].shard;
+  content.completion_us = call_.contributions.sample_us;
   content.data = call_.data + content.range.begin * element_bytes(identity_.format);
   peers_[peer].contribution_sending = {outbox_.enqueue(peer, std::move(content)), true};
 }
@@ -361,12 +418,15 @@ void Operation::send_contribution(std::uint16_t peer) {
 void Operation::send_result(std::uint16_t peer) {
   MessageContent content = message_of(Stage::result);
   content.range = own_shard_;
-  content.data = own_result_.elements.get();
-  content.owner = own_result_.elements;
+  content.completion_us = call_.results.sample_us;
+  content.open = contributions_end_ == StageEnd::open;
+  content.owner = content.open ? sum_.elements() : own_result_.elements;
+  content.data = static_cast<const std::uint8_t*>(content.owner.get());
   content.holes = own_result_.holes;
   content.gaps = own_result_.gaps;
-  content.completion_us = as_microseconds(contributions_closed_at_ - opened_at_);
   peers_[peer].result_sending = {outbox_.enqueue(peer, std::move(content)), true};
+  if (contributions_end_ != StageEnd::open) return;
+  for (const ElementRange& range : streamable_) outbox_.release(peer, peers_[peer].result_sending.message, range);
 }
 
 void Operation::on_message_sent(std::uint16_t peer, std::uint32_t message) {
@@ -505,6 +565,8 @@ void Operation::fill_report(Time now) {
     entry.result_size = peer.shard.size();
     entry.last_arrival = peer.last_arrival < 0 ? -1 : peer.last_arrival - opened_at_;
     entry.alive = outbox_.is_alive(rank);
+    entry.contributions_sample_us = peer.of_contribution.sample_us;
+    entry.results_sample_us = peer.of_result.sample_us;
   }
   collect_missing();
 }

@@ -31,6 +31,12 @@ struct Parameters {
   Duration duty_limit = 60 * second;  // an operation the own rank never joins is forgotten after this silence
 };
 
+// What control knows about one stage of the bucket that is called.
+struct StageTiming {
+  Duration early_wait = -1;     // x t_C for this bucket and stage; negative: as the parameters say
+  std::uint32_t sample_us = 0;  // what this stage took the last time, for the peers' median; 0: not known
+};
+
 struct Call {
   std::uint8_t* data = nullptr;  // gradient in, result out, until the operation is reported
   std::uint32_t count = 0;
@@ -39,12 +45,20 @@ struct Call {
   Delivery delivery = Delivery::bounded;
   Duration deadline = 0;  // of the whole operation; 0: two t_b
   bool average = true;    // else the sum
+  StageTiming contributions;
+  StageTiming results;
 };
 
 class Outbox {
  public:
   virtual std::uint32_t enqueue(std::uint16_t peer, MessageContent content) = 0;
+  // Of a message enqueued open: this part may go; there will be no more, and this is missing of it.
+  virtual void release(std::uint16_t peer, std::uint32_t message, ElementRange range) = 0;
+  virtual void close(std::uint16_t peer, std::uint32_t message, const std::vector<ElementRange>& holes,
+                     const std::vector<Gap>& gaps) = 0;
   virtual void cancel(std::uint16_t peer, std::uint32_t message) = 0;
+  // What fits one datagram.
+  virtual std::uint32_t chunk_elements(Format format) const = 0;
   virtual bool is_alive(std::uint16_t peer) const = 0;
   // Asks for memory on behalf of an operation the own rank has not called yet.
   virtual bool may_hold_early(std::size_t bytes) const = 0;
@@ -82,6 +96,9 @@ class Operation {
   Time next_timer() const;
 
   std::uint32_t number() const { return number_; }
+  bool ended_at_bound(Stage stage) const {
+    return (stage == Stage::contribution ? contributions_end_ : results_end_) == StageEnd::bound;
+  }
   bool called() const { return called_; }
   // The caller's memory is not touched any more once this holds.
   bool ended() const { return ended_; }
@@ -103,14 +120,21 @@ class Operation {
     std::uint32_t unsent = 0;  // started, with elements still to leave
   };
 
+  // How far a peer has come in one stage, beside the elements themselves.
+  struct Arrival {
+    bool marked = false;          // something of its last percentile, or its end, has arrived
+    bool ended = false;           // it has sent everything once
+    std::uint32_t sample_us = 0;  // what the stage took it the last time; 0: it has not said
+  };
+
   struct Peer {
     Presence result;              // of its shard
     ElementRange shard;           // the part this peer is responsible for
     std::uint64_t delivered = 0;  // contributor-elements that the results from it stand for
     std::uint32_t hole_elements = 0;
-    bool contribution_marked = false;  // something of its last percentile, or its end, has arrived
-    bool result_marked = false;
-    bool result_seen = false;
+    Arrival of_contribution;
+    Arrival of_result;
+    bool closed = false;  // its owner takes no more contributions
     Time last_arrival = -1;
     Sending contribution_sending;
     Sending result_sending;
@@ -120,6 +144,7 @@ class Operation {
   std::optional<Drop> place_result(Time now, const Header& header, std::span<const std::uint8_t> payload);
   std::optional<Drop> note_conflict(Time now, std::uint16_t sender);
   std::uint8_t* result_memory(ElementRange range);
+  static void note_progress(const Header& header, Arrival& arrival);
   bool hold_results_early();
   void adopt_early_results();
 
@@ -129,6 +154,8 @@ class Operation {
   Time contributions_bound() const;
   Time results_bound() const;
   Time early_close_at(Stage stage) const;
+  Duration early_wait(Stage stage, bool all_ended) const;
+  void stream_results(ElementRange arrived);
   void close_contributions(Time now, StageEnd end);
   void close_results(Time now, StageEnd end);
   void fail(Time now, Status status, std::vector<std::uint16_t> culprits);
@@ -187,6 +214,9 @@ class Operation {
   BufferPool::Buffer early_results_;  // bucket-sized, while the own call is late
   std::size_t early_bytes_ = 0;
 
+  std::uint32_t chunk_elements_;
+  std::vector<bool> streamed_;            // chunks of the own shard whose result is on its way before the sum is closed
+  std::vector<ElementRange> streamable_;  // those, in the order in which they were complete; within the bucket
   std::vector<ElementRange> result_holes_;
   Turns contribution_turns_;
   Turns result_turns_;

@@ -11,17 +11,34 @@ constexpr std::uint32_t min_marked_packets = 16;
 }  // namespace
 
 OutgoingMessage::OutgoingMessage(std::uint32_t id, MessageContent content, std::uint32_t chunk_elements)
-    : id_(id), content_(std::move(content)), chunk_elements_(chunk_elements), next_(content_.range.begin) {
+    : id_(id), content_(std::move(content)), chunk_elements_(chunk_elements) {
   const std::uint32_t count = content_.range.size();
   const std::uint32_t num_chunks = (count + chunk_elements_ - 1) / chunk_elements_;
   const std::uint32_t marked = std::min(num_chunks, std::max(num_chunks / 100, min_marked_packets));
-  marked_from_ = content_.range.begin + (num_chunks - marked) * chunk_elements_;
+  marked_elements_ = count - (num_chunks - marked) * chunk_elements_;
+  if (!content_.open) release(content_.range);
   if (content_.delivery == Delivery::exact) {
     chunks_outstanding_ = std::max<std::size_t>(num_chunks, 1);
     chunk_acknowledged_.assign(chunks_outstanding_, false);
   } else {
     ends_left_ = num_end_packets;
   }
+}
+
+void OutgoingMessage::release(ElementRange range) {
+  if (range.size() == 0) return;
+  unsent_elements_ += range.size();
+  if (!unsent_.empty() && unsent_.back().end == range.begin) {
+    unsent_.back().end = range.end;
+  } else {
+    unsent_.push_back(range);
+  }
+}
+
+void OutgoingMessage::close(std::vector<ElementRange> holes, std::vector<Gap> gaps) {
+  content_.holes = std::move(holes);
+  content_.gaps = std::move(gaps);
+  content_.open = false;
 }
 
 const std::uint8_t* OutgoingMessage::bytes_of(ElementRange range) const {
@@ -42,7 +59,7 @@ std::uint32_t OutgoingMessage::missing_in(ElementRange range) const {
 }
 
 bool OutgoingMessage::needs_empty_packet() const {
-  return content_.range.size() == 0 && content_.delivery == Delivery::exact && !empty_packet_sent_;
+  return content_.range.size() == 0 && content_.delivery == Delivery::exact && !started_;
 }
 
 std::size_t OutgoingMessage::chunk_index(std::uint32_t element) const {
@@ -63,19 +80,25 @@ OutgoingMessage::Chunk OutgoingMessage::next_chunk() const {
     chunk.again = true;
     return chunk;
   }
-  const ElementRange* hole = content_.holes.empty() ? nullptr : hole_at_or_after(next_);
-  if (hole != nullptr && hole->begin <= next_) {
+  if (unsent_.empty()) {  // the one packet of an empty note
+    chunk.range = {content_.range.begin, content_.range.begin};
+    chunk.completes = true;
+    return chunk;
+  }
+  const ElementRange next = unsent_.front();
+  const ElementRange* hole = content_.holes.empty() ? nullptr : hole_at_or_after(next.begin);
+  if (hole != nullptr && hole->begin <= next.begin) {
     chunk.type = PacketType::hole;
-    chunk.range = {next_, hole->end};
+    chunk.range = {next.begin, std::min(next.end, hole->end)};
   } else {
     // Chunks keep to their grid even after a hole, so that a resent chunk is always one datagram.
     const std::uint32_t grid_end =
-        content_.range.begin + (static_cast<std::uint32_t>(chunk_index(next_)) + 1) * chunk_elements_;
-    chunk.range = {next_, std::min(grid_end, content_.range.end)};
+        content_.range.begin + (static_cast<std::uint32_t>(chunk_index(next.begin)) + 1) * chunk_elements_;
+    chunk.range = {next.begin, std::min(grid_end, next.end)};
     if (hole != nullptr) chunk.range.end = std::min(chunk.range.end, hole->begin);
   }
-  chunk.last_percentile = chunk.range.begin >= marked_from_;
-  chunk.completes = chunk.range.end == content_.range.end;
+  chunk.last_percentile = !content_.open && unsent_elements_ <= marked_elements_;
+  chunk.completes = !content_.open && chunk.range.size() == unsent_elements_;
   return chunk;
 }
 
@@ -84,8 +107,11 @@ void OutgoingMessage::chunk_sent(const Chunk& chunk) {
     resend_.pop_front();
     return;
   }
-  next_ = chunk.range.end;
-  empty_packet_sent_ = true;
+  started_ = true;
+  if (unsent_.empty()) return;
+  unsent_elements_ -= chunk.range.size();
+  unsent_.front().begin = chunk.range.end;
+  if (unsent_.front().size() == 0) unsent_.pop_front();
 }
 
 Time OutgoingMessage::end_due_at() const { return ends_left_ > 0 && sent_once() ? end_due_at_ : never; }

@@ -34,6 +34,7 @@ struct MessageContent {
   std::vector<ElementRange> holes;     // ascending parts of `range` that are lost and only announced
   std::vector<Gap> gaps;               // ascending parts of `range` that lack contributors
   std::uint32_t completion_us = 0;
+  bool open = false;  // its parts are released one by one, and holes and gaps are known when it is closed
 };
 
 class OutgoingMessage {
@@ -55,7 +56,12 @@ class OutgoingMessage {
   std::size_t num_bytes() const;
   std::uint32_t missing_in(ElementRange range) const;  // contributor-elements, see Header::missing
 
-  bool has_chunk() const { return !resend_.empty() || next_ < content_.range.end || needs_empty_packet(); }
+  // -- of an open message: which of its parts may go, and that there will be no more.
+  void release(ElementRange range);
+  void close(std::vector<ElementRange> holes, std::vector<Gap> gaps);
+  bool open() const { return content_.open; }
+
+  bool has_chunk() const { return !resend_.empty() || !unsent_.empty() || needs_empty_packet(); }
   Chunk next_chunk() const;
   void chunk_sent(const Chunk& chunk);
 
@@ -71,8 +77,8 @@ class OutgoingMessage {
 
   // An exact message is finished when all of it was acknowledged, a bounded one when nothing is left to say.
   bool finished() const;
-  bool sent_once() const { return next_ >= content_.range.end && !needs_empty_packet(); }
-  bool started() const { return next_ != content_.range.begin || empty_packet_sent_; }
+  bool sent_once() const { return !content_.open && unsent_.empty() && !needs_empty_packet(); }
+  bool started() const { return started_; }
   std::uint32_t lost_elements() const { return lost_elements_; }
 
  private:
@@ -83,9 +89,10 @@ class OutgoingMessage {
   std::uint32_t id_;
   MessageContent content_;
   std::uint32_t chunk_elements_;
-  std::uint32_t next_;
-  std::uint32_t marked_from_;  // first element of the last percentile
-  bool empty_packet_sent_ = false;
+  std::deque<ElementRange> unsent_;  // in the order in which they leave
+  std::uint32_t unsent_elements_ = 0;
+  std::uint32_t marked_elements_;  // so many at the end are the last percentile
+  bool started_ = false;
   std::deque<ElementRange> resend_;
   std::vector<bool> chunk_acknowledged_;  // exact only
   std::size_t chunks_outstanding_ = 0;

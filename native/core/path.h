@@ -11,6 +11,7 @@
 
 #include "core/keys.h"
 #include "core/outgoing_message.h"
+#include "core/pacer.h"
 #include "core/rate.h"
 #include "core/received_numbers.h"
 #include "core/rtt.h"
@@ -35,12 +36,17 @@ struct PathSettings {
   std::uint64_t packets_per_key = default_packets_per_key;
   std::uint32_t datagram_bytes = 1472;  // UDP payload: header, elements and tag
   bool same_host = false;
+  RateRule rate_rule = RateRule::model;
   std::uint32_t receive_window = 256 * 1024;  // bytes the peer may have in flight towards this rank
   std::uint64_t max_note_bytes = 64u << 20;   // of notes that the peer holds under assembly
   Duration initial_rtt = millisecond;
   Duration heartbeat_interval = 250 * millisecond;
   Duration silence_limit = second;  // then the peer is dead
 };
+
+// What one datagram holds: a whole number of blocks.
+std::uint32_t payload_bytes(std::uint32_t datagram_bytes, Protection protection);
+std::uint32_t chunk_elements(std::uint32_t datagram_bytes, Protection protection, Format format);
 
 struct PathCounters {
   std::uint64_t datagrams_sent = 0;
@@ -68,10 +74,14 @@ class Path {
 
   // -- what goes out ---------------------------------------------------------------------------------------------
   std::uint32_t enqueue(MessageContent content);  // returns the message's id
+  // Of an open message: this part may go; there will be no more, and this is missing of it.
+  void release(std::uint32_t message, ElementRange range);
+  void close(std::uint32_t message, const std::vector<ElementRange>& holes, const std::vector<Gap>& gaps);
   void cancel(std::uint32_t message);
   void say_goodbye() { bye_pending_ = true; }
-  // Fills one batch with what may leave now. False: nothing.
-  bool fill(Time now, TransmitBatch& batch);
+  // Fills one batch with what may leave now; without room in the network card only what is small and urgent. False:
+  // nothing.
+  bool fill(Time now, TransmitBatch& batch, bool card_has_room = true);
   // Messages that ended since the last call: exact ones acknowledged in full, bounded ones sent in full.
   std::vector<std::uint32_t> take_finished() { return std::exchange(finished_, {}); }
 
@@ -91,11 +101,12 @@ class Path {
   void advertise_credit(std::uint8_t credit) { own_credit_ = credit; }
   const RttEstimator& rtt() const { return rtt_; }
   const RateController& rate() const { return rate_; }
+  void set_fair_bandwidth(double bytes_per_second) { rate_.set_fair_bandwidth(bytes_per_second); }
   const PathCounters& counters() const { return counters_; }
   std::uint32_t sealing_phase() const { return sealer_.phase(); }
   std::uint32_t opening_phase() const { return opener_.phase(); }
-  std::uint32_t payload_bytes() const;
-  std::uint32_t chunk_elements(Format format) const;
+  // Half a round trip of the empty path: peers of one host answer each other at once.
+  Duration wakeup_spacing() const { return rate_.same_host() ? 0 : rate_.base_rtt() / 2; }
   std::uint64_t bytes_in_flight() const { return ledger_.bytes_in_flight(); }
 
  private:
@@ -110,9 +121,9 @@ class Path {
     bool is_probe = false;
   };
 
-  std::optional<Planned> plan_next(Time now);
+  std::optional<Planned> plan_next(Time now, bool pace_allows);
   std::optional<Planned> plan_control(Time now);
-  std::optional<Planned> plan_chunk(Time now);
+  std::optional<Planned> plan_chunk(bool pace_allows);
   Planned plan_message_packet(OutgoingMessage& message, PacketType type);
   const OutgoingMessage* next_with_chunk() const;
   void append(Time now, Planned& planned, TransmitBatch& batch);

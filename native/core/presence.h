@@ -37,6 +37,11 @@ class Presence {
   bool complete() const { return present_elements_ == num_elements_; }
   bool has_block(std::uint32_t block) const { return words_[block / 64] >> (block % 64) & 1; }
 
+  // Is every block of this range here?
+  bool has(ElementRange range) const {
+    return next_block(range.begin / block_elements, blocks_up_to(range.end), false) == blocks_up_to(range.end);
+  }
+
   // On the grid and inside the shard: the only ranges that may be marked.
   bool fits(std::uint32_t begin, std::uint32_t count) const { return fits(num_elements_, begin, count); }
   static bool fits(std::uint32_t num_elements, std::uint32_t begin, std::uint32_t count) {

@@ -32,6 +32,8 @@ struct PeerReport {
   std::uint32_t result_size = 0;
   Duration last_arrival = -1;  // since the operation opened; -1: nothing arrived
   bool alive = true;
+  std::uint32_t contributions_sample_us = 0;  // what the stage took this peer the last time; 0: it has not said
+  std::uint32_t results_sample_us = 0;
 };
 
 struct OperationReport {
@@ -47,6 +49,8 @@ struct OperationReport {
   // Contributor-elements that made it into this rank's result, out of total * ranks.
   std::uint64_t delivered = 0;
   std::uint64_t expected = 0;
+  // Elements that arrived after the close of their stage, of any operation, since the last report.
+  std::uint64_t late_elements = 0;
   std::vector<ElementRange> missing;    // of the result: zero on this rank
   std::vector<PeerReport> peers;        // by rank; the own entry is trivial
   std::vector<std::uint16_t> culprits;  // for errors: who did not deliver, died, or called differently

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace holdfast {
 
@@ -13,7 +14,8 @@ ShardSum::ShardSum(std::uint32_t num_elements, Format format, std::uint16_t rank
       num_ranks_(num_ranks),
       pool_(pool),
       contributions_(num_ranks, Presence(num_elements)),
-      summed_(num_elements) {}
+      summed_(num_elements),
+      finished_(num_elements) {}
 
 std::size_t ShardSum::bytes_to_allocate() const {
   if (started_) return 0;
@@ -58,10 +60,10 @@ void ShardSum::accumulate(ElementRange run, const std::uint8_t* elements) {
   });
 }
 
-void ShardSum::accumulate_in_rank_order() {
+void ShardSum::accumulate_in_rank_order(ElementRange range) {
   for (std::uint16_t sender = 0; sender < num_ranks_; ++sender) {
     if (sender == rank_) continue;
-    contributions_[sender].for_each_run(0, num_elements_, true, [&](ElementRange run) {
+    contributions_[sender].for_each_run(range.begin, range.size(), true, [&](ElementRange run) {
       accumulate(run, kept_[sender].get() + run.begin * element_bytes(format_));
     });
   }
@@ -75,48 +77,58 @@ std::uint32_t ShardSum::contributors_of(std::uint32_t block) const {
   return count;
 }
 
-ShardSum::Result ShardSum::finish(const std::uint8_t* own, bool average) {
-  Result result;
-  if (num_elements_ == 0) return result;
-  if (!started_) allocate();
-  if (in_rank_order_) accumulate_in_rank_order();
-  // Same-width formats can be narrowed in place; a 16-bit result needs room of its own.
-  const bool in_place = element_bytes(format_) == accumulator_bytes(format_);
-  result.elements = in_place ? accumulator_ : pool_.take(num_elements_ * element_bytes(format_));
-
-  bool all_here = true;
+bool ShardSum::has_all(ElementRange range) const {
   for (std::uint16_t sender = 0; sender < num_ranks_; ++sender) {
-    all_here = all_here && (sender == rank_ || contributions_[sender].complete());
+    if (sender != rank_ && !contributions_[sender].has(range)) return false;
   }
-  if (all_here) {
-    combine({0, num_elements_}, num_ranks_ - 1u, own, average, result);
-    return result;
-  }
-  const std::uint32_t num_blocks = summed_.num_blocks();
-  for (std::uint32_t block = 0; block < num_blocks;) {
-    const std::uint32_t contributors = contributors_of(block);
-    std::uint32_t next = block + 1;
-    while (next < num_blocks && contributors_of(next) == contributors) ++next;
-    combine({block * block_elements, std::min(next * block_elements, num_elements_)}, contributors, own, average,
-            result);
-    block = next;
-  }
-  return result;
+  return true;
 }
 
-void ShardSum::combine(ElementRange run, std::uint32_t contributors, const std::uint8_t* own, bool average,
-                       Result& result) {
+// Same-width formats can be narrowed in place; a 16-bit result needs room of its own.
+void ShardSum::allocate_result() {
+  if (result_.elements) return;
+  if (!started_) allocate();
+  const bool in_place = element_bytes(format_) == accumulator_bytes(format_);
+  result_.elements = in_place ? accumulator_ : pool_.take(num_elements_ * element_bytes(format_));
+}
+
+void ShardSum::finish_part(ElementRange range, const std::uint8_t* own, bool average) {
+  allocate_result();
+  finished_.mark(range.begin, range.size(), [&](ElementRange run) {
+    if (in_rank_order_) accumulate_in_rank_order(run);
+    combine(run, num_ranks_ - 1u, own, average);
+  });
+}
+
+ShardSum::Result ShardSum::finish(const std::uint8_t* own, bool average) {
+  if (num_elements_ == 0) return {};
+  allocate_result();
+  finished_.for_each_run(0, num_elements_, false, [&](ElementRange rest) {
+    if (in_rank_order_) accumulate_in_rank_order(rest);
+    const std::uint32_t end_block = (rest.end + block_elements - 1) / block_elements;
+    for (std::uint32_t block = rest.begin / block_elements; block < end_block;) {
+      const std::uint32_t contributors = contributors_of(block);
+      std::uint32_t next = block + 1;
+      while (next < end_block && contributors_of(next) == contributors) ++next;
+      combine({block * block_elements, std::min(next * block_elements, num_elements_)}, contributors, own, average);
+      block = next;
+    }
+  });
+  return std::move(result_);
+}
+
+void ShardSum::combine(ElementRange run, std::uint32_t contributors, const std::uint8_t* own, bool average) {
   const std::size_t size = element_bytes(format_);
-  std::uint8_t* out = result.elements.get() + run.begin * size;
+  std::uint8_t* out = result_.elements.get() + run.begin * size;
   const double ranks = num_ranks_;
   if (contributors == 0 && num_ranks_ > 1) {
     std::memset(out, 0, run.size() * size);
-    result.holes.push_back(run);
+    result_.holes.push_back(run);
     return;
   }
   const std::uint32_t present = contributors + (own == nullptr ? 0 : 1);
-  result.delivered += std::uint64_t{run.size()} * present;
-  if (present < num_ranks_) result.gaps.push_back({run, num_ranks_ - present});
+  result_.delivered += std::uint64_t{run.size()} * present;
+  if (present < num_ranks_) result_.gaps.push_back({run, num_ranks_ - present});
   const double total_weight = average ? 1.0 : ranks;
   double own_weight = 0;
   double others_weight = 0;

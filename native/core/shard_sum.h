@@ -35,11 +35,18 @@ class ShardSum {
   // own/N + (N-1)/N x the mean of the others that arrived; without an own part, the mean of the others.
   Result finish(const std::uint8_t* own, bool average);
 
+  // Has everybody else contributed to this part?
+  bool has_all(ElementRange range) const;
+  // The result of a part to which everybody has contributed, before the rest is in. `elements()` holds it from then on.
+  void finish_part(ElementRange range, const std::uint8_t* own, bool average);
+  const BufferPool::Buffer& elements() const { return result_.elements; }
+
  private:
   void allocate();
   void accumulate(ElementRange run, const std::uint8_t* elements);
-  void accumulate_in_rank_order();
-  void combine(ElementRange run, std::uint32_t contributors, const std::uint8_t* own, bool average, Result& result);
+  void accumulate_in_rank_order(ElementRange range);
+  void allocate_result();
+  void combine(ElementRange run, std::uint32_t contributors, const std::uint8_t* own, bool average);
   std::uint32_t contributors_of(std::uint32_t block) const;
   std::uint8_t* accumulator_at(std::uint32_t element) const {
     return accumulator_.get() + element * accumulator_bytes(format_);
@@ -56,6 +63,8 @@ class ShardSum {
   Presence summed_;  // blocks of the accumulator that hold something
   BufferPool::Buffer accumulator_;
   std::vector<BufferPool::Buffer> kept_;  // by sender, in wire format, when summing in rank order
+  Presence finished_;                     // parts of the result that are there before the rest
+  Result result_;
 };
 
 }  // namespace holdfast

@@ -14,4 +14,6 @@ constexpr Duration microsecond = 1'000;
 constexpr Duration millisecond = 1'000'000;
 constexpr Duration second = 1'000'000'000;
 
+constexpr double in_seconds(Duration duration) { return static_cast<double>(duration) / static_cast<double>(second); }
+
 }  // namespace holdfast

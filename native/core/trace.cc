@@ -92,6 +92,7 @@ void put_settings(Encoder& out, const EndpointSettings& settings) {
   out.put_fixed(settings.job_key).put(static_cast<std::uint8_t>(settings.protection)).put(settings.packets_per_key);
   out.put(settings.datagram_bytes).put(settings.receive_buffer_bytes).put(settings.max_operation_bytes);
   out.put(settings.early_bytes_cap).put(settings.max_open_operations).put(settings.max_note_bytes);
+  out.put(static_cast<std::uint8_t>(settings.rate_rule));
   out.put(settings.initial_rtt).put(settings.heartbeat_interval).put(settings.silence_limit);
   for (const PeerSettings& peer : settings.peers) out.put_fixed(peer.process).put_flag(peer.same_host);
 }
@@ -111,6 +112,7 @@ EndpointSettings get_settings(Decoder& in) {
   settings.early_bytes_cap = in.get<std::uint64_t>();
   settings.max_open_operations = in.get<std::uint32_t>();
   settings.max_note_bytes = in.get<std::uint64_t>();
+  settings.rate_rule = in.get_enum(RateRule::model);
   settings.initial_rtt = in.get<Duration>();
   settings.heartbeat_interval = in.get<Duration>();
   settings.silence_limit = in.get<Duration>();
@@ -150,6 +152,10 @@ trace::Called get_call(Decoder& in) {
   call.delivery = in.get_enum(Delivery::exact);
   call.deadline = in.get<Duration>();
   call.average = in.get_flag();
+  for (StageTiming* stage : {&call.contributions, &call.results}) {
+    stage->early_wait = in.get<Duration>();
+    stage->sample_us = in.get<std::uint32_t>();
+  }
   called.input = in.get_bytes();
   if (called.input.size() != call.count * element_bytes(call.format)) in.fail("a call whose input has another length");
   return called;
@@ -176,8 +182,9 @@ trace::Record get_record(Kind kind, Decoder& in) {
     case Kind::timer: return trace::Timer{in.get<Time>()};
     case Kind::fill: {
       const Time now = in.get<Time>();
+      const bool card_has_room = in.get_flag();
       const bool filled = in.get_flag();
-      return trace::Filled{now, filled, in.get<std::uint64_t>()};
+      return trace::Filled{now, card_has_room, filled, in.get<std::uint64_t>()};
     }
     case Kind::report: return trace::Reported{in.get<std::uint64_t>()};
     case Kind::release: {
@@ -224,12 +231,15 @@ std::uint64_t trace::digest_of(const OperationReport& report, std::span<const st
   }
   add(report.delivered);
   add(report.expected);
+  add(report.late_elements);
   for (const ElementRange& range : report.missing) {
     add(range.begin);
     add(range.end);
   }
   for (const PeerReport& peer : report.peers) {
     add(peer.contributed);
+    add(peer.contributions_sample_us);
+    add(peer.results_sample_us);
     add(peer.contribution_size);
     add(peer.results);
     add(peer.result_size);
@@ -260,6 +270,7 @@ void TraceWriter::on_call(Time now, const Call& call) {
   Encoder fields;
   fields.put(now).put(call.count).put(static_cast<std::uint8_t>(call.format)).put(call.layout);
   fields.put(static_cast<std::uint8_t>(call.delivery)).put(call.deadline).put_flag(call.average);
+  for (const StageTiming& stage : {call.contributions, call.results}) fields.put(stage.early_wait).put(stage.sample_us);
   fields.put_bytes({call.data, call.count * element_bytes(call.format)});
   write_record(sink_, Kind::call, fields);
 }
@@ -283,9 +294,9 @@ void TraceWriter::on_goodbye() { write_record(sink_, Kind::goodbye, {}); }
 
 void TraceWriter::on_timer(Time now) { write_record(sink_, Kind::timer, Encoder().put(now)); }
 
-void TraceWriter::on_fill(Time now, bool filled, const TransmitBatch& batch) {
+void TraceWriter::on_fill(Time now, bool card_has_room, bool filled, const TransmitBatch& batch) {
   const std::uint64_t digest = filled ? trace::digest_of(batch) : 0;
-  write_record(sink_, Kind::fill, Encoder().put(now).put_flag(filled).put(digest));
+  write_record(sink_, Kind::fill, Encoder().put(now).put_flag(card_has_room).put_flag(filled).put(digest));
 }
 
 void TraceWriter::on_report(const OperationReport& report, std::span<const std::uint8_t> result) {

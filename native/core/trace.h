@@ -40,7 +40,7 @@ class TraceWriter {
 
   // -- what came out: after the call ------------------------------------------------------------------------------
   // After every fill(), those that answered false included: an empty fill changes nothing, but the order must hold.
-  void on_fill(Time now, bool filled, const TransmitBatch& batch);
+  void on_fill(Time now, bool card_has_room, bool filled, const TransmitBatch& batch);
   // For every report taken, with the caller's memory as it is then.
   void on_report(const OperationReport& report, std::span<const std::uint8_t> result);
 
@@ -79,6 +79,7 @@ struct Timer {
 };
 struct Filled {
   Time now;
+  bool card_has_room;
   bool filled;
   std::uint64_t digest;  // of the batch; 0 when nothing was filled
 };

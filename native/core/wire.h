@@ -16,7 +16,7 @@
 
 namespace holdfast {
 
-constexpr std::uint8_t wire_version = 1;
+constexpr std::uint8_t wire_version = 2;
 constexpr std::size_t header_bytes = 48;
 constexpr std::size_t tag_bytes = 16;
 // As in QUIC: far more than any path will ever send, and no arithmetic on numbers can wrap.
@@ -39,7 +39,8 @@ constexpr std::uint8_t last_percentile = 1;  // among the last max(1 %, 16 packe
 constexpr std::uint8_t exact = 2;            // sent again until it arrives
 constexpr std::uint8_t ack_now = 4;          // the sender waits for this acknowledgement
 constexpr std::uint8_t sum = 8;              // the operation wants the sum, not the mean
-constexpr std::uint8_t all = 15;
+constexpr std::uint8_t closed = 16;          // on a result: its owner takes no more contributions
+constexpr std::uint8_t all = 31;
 }  // namespace flag
 
 struct Header {

@@ -41,6 +41,7 @@ class Run final : Outbox {
         credit_(setting_.num_ranks, static_cast<std::uint8_t>(input.below(3))),
         lacking_(input.below(setting_.num_ranks)),
         early_room_(input.flag() ? 1u << 20 : input.below(3000)),
+        chunk_elements_(block_elements * (1 + setting_.number % 3)),
         operation_(setting_.number, setting_.rank, setting_.num_ranks, setting_.identity, setting_.rank, now_,
                    setting_.parameters, *this, pool_) {}
 
@@ -61,6 +62,8 @@ class Run final : Outbox {
     std::uint16_t peer;
     std::uint32_t id;
     MessageContent content;
+    bool streamed;                       // enqueued before the sum was closed
+    std::vector<ElementRange> released;  // of a streamed one, in order
   };
 
   // -- outbox --------------------------------------------------------------------------------------------------------
@@ -71,9 +74,27 @@ class Run final : Outbox {
       duty_done_ = true;
       FUZZ_CHECK(called_ || !conflict_);  // before the call nobody knows which of two buckets is meant
     }
-    sent_.push_back({peer, ++next_message_, std::move(content)});
+    const bool streamed = content.open;
+    FUZZ_CHECK(!streamed || (called_ && content.stage == Stage::result));
+    sent_.push_back({peer, ++next_message_, std::move(content), streamed, {}});
     return next_message_;
   }
+  void release(std::uint16_t peer, std::uint32_t message, ElementRange range) override {
+    open_message(peer, message).released.push_back(range);
+  }
+  void close(std::uint16_t peer, std::uint32_t message, const std::vector<ElementRange>& holes,
+             const std::vector<Gap>& gaps) override {
+    Message& closed = open_message(peer, message);
+    closed.content.open = false;
+    closed.content.holes = holes;
+    closed.content.gaps = gaps;
+  }
+  Message& open_message(std::uint16_t peer, std::uint32_t id) {
+    const auto found = std::find_if(sent_.begin(), sent_.end(), [id](const Message& sent) { return sent.id == id; });
+    FUZZ_CHECK(found != sent_.end() && found->peer == peer && found->content.open);
+    return *found;
+  }
+  std::uint32_t chunk_elements(Format) const override { return chunk_elements_; }
   void cancel(std::uint16_t, std::uint32_t message) override {
     std::erase_if(sent_, [message](const Message& sent) { return sent.id == message; });
   }
@@ -128,6 +149,7 @@ class Run final : Outbox {
     if (sent_.empty()) return;
     const std::uint32_t index = input_.below(static_cast<std::uint32_t>(sent_.size()));
     const Message message = sent_[index];
+    if (message.content.open) return;  // there may be more of it
     operation_.on_message_sent(message.peer, message.id);
     if (!input_.flag()) return;
     std::erase_if(sent_, [&](const Message& sent) { return sent.id == message.id; });
@@ -159,7 +181,9 @@ class Run final : Outbox {
     header.total = setting_.identity.total;
     if (!setting_.identity.average) header.flags |= flag::sum;
     if (input_.rarely()) header.flags ^= flag::sum;
-    if (header.type == PacketType::end || input_.below(4) == 0) header.flags |= flag::last_percentile;
+    const std::uint32_t kind_of_flags = input_.below(4);
+    if (header.type == PacketType::end || kind_of_flags == 0) header.flags |= flag::last_percentile;
+    if (header.stage == Stage::result && kind_of_flags == 1) header.flags |= flag::closed;
     const std::uint16_t owner = header.stage == Stage::contribution ? setting_.rank : header.sender;
     const std::uint32_t count = choose_place(header, owner);
     if (header.type == PacketType::data && count == 0) return;
@@ -235,7 +259,8 @@ class Run final : Outbox {
   }
 
   // -- what must hold ------------------------------------------------------------------------------------------------
-  // The first result goes out when the sum is closed; from then on the model's contributions are final.
+  // Before the sum is closed only what everybody has contributed to goes out; from then on the model's contributions
+  // are final.
   void check_results_sent() {
     FUZZ_CHECK(operation_.early_bytes() <= std::max(early_room_, bookkeeping_bytes_));
     // Called or not, at the bound the sum of the own shard is closed, and goes to whoever is there; unless they
@@ -247,6 +272,8 @@ class Run final : Outbox {
       if (content.stage != Stage::result || content.data == nullptr) continue;
       const ElementRange shard = model_.shard(setting_.rank);
       FUZZ_CHECK(content.range == shard);
+      if (message.streamed) check_released(message, shard);
+      if (content.open) continue;
       std::vector<std::uint32_t> missing(shard.size(), 0);
       for (const Gap& gap : content.gaps) {
         for (std::uint32_t i = gap.range.begin; i < gap.range.end; ++i)
@@ -263,6 +290,24 @@ class Run final : Outbox {
       }
       message.content.data = nullptr;  // checked
     }
+  }
+
+  // Chunks of their grid, none twice; while the sum is open only complete ones, in the end all of them.
+  void check_released(const Message& message, ElementRange shard) {
+    std::vector<bool> released(shard.size(), false);
+    for (const ElementRange& range : message.released) {
+      FUZZ_CHECK(range.begin >= shard.begin && range.end <= shard.end);
+      FUZZ_CHECK((range.begin - shard.begin) % chunk_elements_ == 0 && range.size() <= chunk_elements_);
+      FUZZ_CHECK(range.size() == chunk_elements_ || range.end == shard.end);
+      for (std::uint32_t i = range.begin; i < range.end; ++i) {
+        FUZZ_CHECK(!released[i - shard.begin]);
+        released[i - shard.begin] = true;
+        if (!message.content.open) continue;
+        FUZZ_CHECK(model_.contributors((i - shard.begin) / block_elements) == setting_.num_ranks - 1u);
+        check_own_element(i, message.content.data + (i - shard.begin) * element_bytes(message.content.format));
+      }
+    }
+    if (!message.content.open) FUZZ_CHECK(std::find(released.begin(), released.end(), false) == released.end());
   }
 
   void check_own_element(std::uint32_t element, const std::uint8_t* at) {
@@ -347,6 +392,7 @@ class Run final : Outbox {
   std::vector<std::uint8_t> credit_;
   std::uint32_t lacking_;  // contributors that every result of a peer lacks
   std::size_t early_room_;
+  std::uint32_t chunk_elements_;
   mutable bool refused_room_ = false;
   std::vector<Message> sent_;
   std::uint32_t next_message_ = 0;

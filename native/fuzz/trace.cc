@@ -99,7 +99,11 @@ Bytes written(fuzz::Input& input, std::vector<std::size_t>& record_ends) {
       case 4: writer.on_goodbye(); break;
       case 5: writer.on_timer(now); break;
       case 6: writer.on_release(input.take<std::uint16_t>(), input.take<std::uint16_t>()); break;
-      case 7: writer.on_fill(now, input.flag(), batch); break;
+      case 7: {
+        const bool card_has_room = input.flag();
+        writer.on_fill(now, card_has_room, input.flag(), batch);
+        break;
+      }
       default: writer.on_report({}, input.bytes(8)); break;
     }
   }

@@ -1,5 +1,6 @@
 #include "io/reactor.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
@@ -20,8 +21,9 @@ namespace {
 // One kernel read, then sending: a long read would let the peers' windows run dry, a long send our own buffer overflow.
 constexpr std::size_t reads_per_turn = 1;
 constexpr int batches_per_turn = 8;
-// When the kernel has no room for a batch it is asked again this often: it may call a socket writable and mean it not.
-constexpr Duration retry_interval = 100 * microsecond;
+// When the kernel or the card has no room it is asked again this often: epoll may call a socket writable and mean it
+// not, and does not know how much the card should have waiting. Until then there is nothing that could be sent earlier.
+constexpr Duration retry_interval = 200 * microsecond;
 constexpr int goodbyes = 3;
 // Who leaves first hands over what it still owes, but nobody waits long for a peer that does not take it.
 constexpr Duration longest_linger = 250 * millisecond;
@@ -262,13 +264,15 @@ void Reactor::loop() {
       if (now >= leave_by || endpoint_.owes_nothing()) return;
     }
     execute_commands(now);
-    const std::size_t received = receive(now);
+    const std::size_t received = receive();
     // Datagrams that waited in the socket are heard before anybody is declared late or dead.
     now = monotonic_now();
     keep_time(now);
     const bool more_to_send = transmit(now);
     deliver();
-    if (received == 0 && !more_to_send) sleep_until(std::min(endpoint_.next_timer(), leave_by));
+    if (more_to_send || !socket_->drained()) continue;
+    if (received != 0 && rest(endpoint_.wakeup_spacing())) continue;
+    sleep_until(std::min(endpoint_.next_timer(), leave_by));
   }
 }
 
@@ -300,8 +304,12 @@ void Reactor::execute(Time now, Command& command) {
   }
 }
 
-std::size_t Reactor::receive(Time now) {
+std::size_t Reactor::receive() {
+  // The time is read after the datagrams: one that came while this thread waited for its core would otherwise seem to
+  // have come earlier, and a round trip shorter than the path's light allows.
+  Time now = 0;
   return socket_->receive(reads_per_turn, [&](std::span<std::uint8_t> datagram) {
+    if (now == 0) now = monotonic_now();
     if (trace_) trace_->on_datagram(now, datagram);
     endpoint_.receive(now, datagram);
   });
@@ -317,8 +325,9 @@ void Reactor::keep_time(Time now) {
 bool Reactor::transmit(Time now) {
   if (has_pending_ && !send_pending()) return false;
   for (int i = 0; i < batches_per_turn; ++i) {
-    const bool filled = endpoint_.fill(now, batch_);
-    if (trace_) trace_->on_fill(now, filled, batch_);
+    card_has_room_ = socket_->unsent_bytes() < endpoint_.card_queue_bytes();
+    const bool filled = endpoint_.fill(now, batch_, card_has_room_);
+    if (trace_) trace_->on_fill(now, card_has_room_, filled, batch_);
     if (!filled) return false;
     outgoing_.to = &peers_[batch_.peer];
     outgoing_.parts.swap(batch_.parts);
@@ -371,6 +380,22 @@ void Reactor::deliver() {
   changed_.notify_all();
 }
 
+// While datagrams stream in, a thread that wakes for each of them spends its time waking up. A pause that is short
+// against the round trip lets them gather; only a new command ends it.
+bool Reactor::rest(Duration pause) {
+  if (pause <= 0) return false;
+  asleep_ = true;
+  pollfd woken{.fd = wake_.get(), .events = POLLIN, .revents = 0};
+  const timespec timeout = to_timespec(pause);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!commands_.empty()) pause = 0;  // they came before `asleep_` was set and have not woken us
+  }
+  if (pause > 0 && !stopping_ && ppoll(&woken, 1, &timeout, nullptr) > 0) drain_wake();
+  asleep_ = false;
+  return true;
+}
+
 void Reactor::sleep_until(Time deadline) {
   asleep_ = true;
   {
@@ -384,7 +409,7 @@ void Reactor::sleep_until(Time deadline) {
   ++wakeups_;
   const Duration patience = std::clamp<Duration>(deadline - monotonic_now(), 0, second);
   epoll_event events[2];
-  const int count = wait_for_events(events, has_pending_ ? std::min(patience, retry_interval) : patience);
+  const int count = wait_for_events(events, has_pending_ || !card_has_room_ ? retry_interval : patience);
   asleep_ = false;
   for (int i = 0; i < count; ++i) {
     if (events[i].data.fd == wake_.get()) drain_wake();

@@ -108,12 +108,13 @@ class Reactor {
   Snapshot take_snapshot() const;
   void execute_commands(Time now);
   void execute(Time now, Command& command);
-  std::size_t receive(Time now);
+  std::size_t receive();
   void keep_time(Time now);
   bool transmit(Time now);
   bool send_pending();
   void keep_pending_bytes();
   void deliver();
+  bool rest(Duration pause);
   void sleep_until(Time deadline);
   int wait_for_events(std::span<epoll_event> events, Duration patience);
   void drain_wake();
@@ -128,7 +129,8 @@ class Reactor {
   std::map<std::uint32_t, std::span<const std::uint8_t>> recorded_calls_;
   TransmitBatch batch_;
   OutgoingBatch outgoing_;
-  bool has_pending_ = false;  // a batch the kernel would not take yet
+  bool card_has_room_ = true;  // for more than what is small and urgent
+  bool has_pending_ = false;   // a batch the kernel would not take yet
   std::vector<std::uint8_t> pending_bytes_;
   FileDescriptor epoll_;
   FileDescriptor wake_;

@@ -1,6 +1,8 @@
 #include "io/udp.h"
 
+#include <linux/sockios.h>
 #include <netinet/udp.h>
+#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <cassert>
@@ -286,16 +288,22 @@ UdpSocket::UdpSocket(const Address& local, const UdpOptions& options) {
 
 UdpSocket::~UdpSocket() { ::close(fd_); }
 
+std::size_t UdpSocket::unsent_bytes() const {
+  int bytes = 0;
+  return ioctl(fd_, SIOCOUTQ, &bytes) == 0 ? static_cast<std::size_t>(std::max(bytes, 0)) : 0;
+}
+
 SendResult UdpSocket::send(OutgoingBatch& batch) { return BatchSender(fd_, batch, gso_).send(); }
 
 std::size_t UdpSocket::receive(std::size_t max_reads, const Sink& sink) {
   std::size_t num_datagrams = 0;
   bool retried = false;
-  for (std::size_t reads = 0; reads < max_reads; ++reads) {
+  drained_ = false;
+  for (std::size_t reads = 0; !drained_ && reads < max_reads; ++reads) {
     const int num_messages = ring_->read(fd_);
     if (num_messages < 0) {
       // An ICMP error for something sent earlier, or a signal; neither says anything about the datagrams waiting.
-      if (retried || (errno != ECONNREFUSED && errno != EINTR)) break;
+      drained_ = retried || (errno != ECONNREFUSED && errno != EINTR);
       retried = true;
       continue;
     }
@@ -307,7 +315,7 @@ std::size_t UdpSocket::receive(std::size_t max_reads, const Sink& sink) {
       auto* bytes = static_cast<std::uint8_t*>(ring_->parts[i].iov_base);
       num_datagrams += cut({bytes, ring_->messages[i].msg_len}, ancillary.segment_bytes, sink);
     }
-    if (static_cast<std::size_t>(num_messages) < ring_->messages.size()) break;  // the queue is drained
+    drained_ = static_cast<std::size_t>(num_messages) < ring_->messages.size();
   }
   return num_datagrams;
 }

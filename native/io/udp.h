@@ -77,6 +77,10 @@ class UdpSocket {
   // number of datagrams.
   using Sink = std::function<void(std::span<std::uint8_t> datagram)>;
   std::size_t receive(std::size_t max_reads, const Sink& sink);
+  // Bytes handed to the kernel that have not left this host yet.
+  std::size_t unsent_bytes() const;
+  // Did the last `receive` take all there was?
+  bool drained() const { return drained_; }
 
   // What the kernel dropped because this socket's buffer was full (SO_RXQ_OVFL), since opening. It is told with the
   // first datagram queued after the drop, and counts a GRO super-packet once, so read it as a lower bound.
@@ -87,6 +91,7 @@ class UdpSocket {
   Address local_;
   bool gso_ = false;
   bool gro_ = false;
+  bool drained_ = true;
   std::size_t receive_buffer_bytes_ = 0;
   std::size_t send_buffer_bytes_ = 0;
   std::uint64_t kernel_drops_ = 0;

@@ -195,8 +195,9 @@ void Host::judge(Time now, const Datagram& datagram, const Header* header, std::
   if (drop == nullptr) {
     if (header == nullptr || !truth_.on_taken(rank(), *header, covered_elements(*header, payload_bytes))) {
       complain("placement", "took elements that are not the sender's to send");
-    } else if (header->stage == Stage::result && header->type != PacketType::end) {
-      operations_[header->operation].owners_heard |= 1ull << header->sender;
+    } else if (header->stage == Stage::result && (header->flags & flag::closed) != 0 &&
+               header->type != PacketType::end) {
+      operations_[header->operation].owners_closed |= 1ull << header->sender;
     }
     return;
   }
@@ -245,12 +246,24 @@ void Host::transmit(Time now, const TransmitBatch& batch) {
       HostOperation& operation = operations_[header.operation];
       operation.sent_result = operation.sent_result || !operation.called;
     }
-    // From then on the caller's memory holds the result there, not the gradient.
-    if (header.stage == Stage::contribution && header.type == PacketType::data &&
-        header.operation < operations_.size() && (operations_[header.operation].owners_heard >> batch.peer & 1) != 0) {
-      violations_.add("gradient_is_sent", where(now) + " contributes after it has the result");
+    const bool contributes = header.stage == Stage::contribution && header.type == PacketType::data;
+    if (contributes && header.operation < operations_.size()) {
+      check_contribution(now, batch.peer, header, covered_elements(header, payload));
     }
     network_.send(now, rank(), batch.peer, datagram);
+  }
+}
+
+// Where a result was taken the caller's memory holds it, not the gradient: what is sent from there must be a repetition
+// of what its owner has, which cannot count again.
+void Host::check_contribution(Time now, std::uint16_t owner, const Header& header, std::uint32_t count) {
+  if ((operations_[header.operation].owners_closed >> owner & 1) != 0) {
+    violations_.add("gradient_is_sent", where(now) + " contributes to a closed sum");
+  }
+  const ElementRange range{header.offset, header.offset + count};
+  if (truth_.has_result_within(header.operation, rank(), range) &&
+      !truth_.has_contribution(header.operation, owner, rank(), range)) {
+    violations_.add("gradient_is_sent", where(now) + " contributes after it has the result");
   }
 }
 

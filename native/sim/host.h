@@ -25,7 +25,7 @@ struct HostOperation {
   Time reported_at = 0;
   Time first_late_contribution = never;  // the first good contribution that was turned away as late
   Time first_late_result = never;
-  std::uint64_t owners_heard = 0;    // bit r: something of rank r's result has come
+  std::uint64_t owners_closed = 0;   // bit r: rank r has said that it takes no more contributions
   std::vector<std::uint8_t> memory;  // the caller's
   std::uint64_t memory_digest = 0;   // when it was reported
   OperationReport report;
@@ -94,6 +94,7 @@ class Host {
   void call(Time now, std::uint32_t operation);
   void pump(Time now);
   void transmit(Time now, const TransmitBatch& batch);
+  void check_contribution(Time now, std::uint16_t owner, const Header& header, std::uint32_t count);
   void collect(Time now);
   void schedule_wake(Time now);
   std::string where(Time now) const;

@@ -51,7 +51,7 @@ class Replayer {
   void perform(trace::Timer& record) { endpoint_.on_timer(record.now); }
 
   void perform(trace::Filled& record) {
-    const bool filled = endpoint_.fill(record.now, batch_);
+    const bool filled = endpoint_.fill(record.now, batch_, record.card_has_room);
     const std::uint64_t digest = filled ? trace::digest_of(batch_) : 0;
     if (filled) {
       ++result_.num_batches_out;

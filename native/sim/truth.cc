@@ -136,6 +136,24 @@ std::vector<std::uint8_t> Truth::results_taken(std::uint32_t operation, std::uin
   return blocks;
 }
 
+bool Truth::has_result_within(std::uint32_t operation, std::uint16_t host, ElementRange range) const {
+  const auto& packets = taken(results_, operation, host);
+  return std::any_of(packets.begin(), packets.end(), [range](const Taken& packet) {
+    return packet.begin < range.end && range.begin < packet.begin + packet.count;
+  });
+}
+
+bool Truth::has_contribution(std::uint32_t operation, std::uint16_t owner, std::uint16_t sender,
+                             ElementRange range) const {
+  std::vector<bool> seen(range.size(), false);
+  for (const Taken& packet : taken(contributions_, operation, owner)) {
+    if (packet.sender != sender) continue;
+    const std::uint32_t end = std::min(range.end, packet.begin + packet.count);
+    for (std::uint32_t i = std::max(range.begin, packet.begin); i < end; ++i) seen[i - range.begin] = true;
+  }
+  return std::find(seen.begin(), seen.end(), false) == seen.end();
+}
+
 std::uint32_t Truth::contributed(std::uint32_t operation, std::uint16_t owner, std::uint16_t sender) const {
   const ElementRange shard = shard_of(operation, owner);
   std::vector<bool> seen((shard.size() + block_elements - 1) / block_elements, false);

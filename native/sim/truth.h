@@ -32,6 +32,10 @@ class Truth {
                    const std::vector<std::vector<std::uint8_t>>& gradients) const;
   // By block of `owner`'s shard: 0 nothing taken at `host`, 1 values, 2 announced as a hole.
   std::vector<std::uint8_t> results_taken(std::uint32_t operation, std::uint16_t host, std::uint16_t owner) const;
+  // Was any of these elements' results taken at `host`?
+  bool has_result_within(std::uint32_t operation, std::uint16_t host, ElementRange range) const;
+  // Did `owner` take all of these elements from `sender`?
+  bool has_contribution(std::uint32_t operation, std::uint16_t owner, std::uint16_t sender, ElementRange range) const;
   // How many elements of `owner`'s shard arrived there from `sender`.
   std::uint32_t contributed(std::uint32_t operation, std::uint16_t owner, std::uint16_t sender) const;
 

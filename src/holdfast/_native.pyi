@@ -33,6 +33,16 @@ def cast(target_format: Format, target: int, source_format: Format, source: int,
 def scale(format: Format, values: int, factor: float, count: int) -> None:
     """values[i] *= factor, in place."""
 
+def narrow_stochastic(format: Format, target: int, source: int, count: int, seed: int) -> int:
+    """
+    target[i] = source[i] (float32), rounded up or down at random without bias. Returns how many were clipped.
+    """
+
+def narrow_with_residual(format: Format, target: int, source: int, residual: int, count: int) -> int:
+    """
+    target[i] = source[i] + residual[i], rounded to nearest even; residual[i] = what is left over, float32. Returns how many were clipped.
+    """
+
 class Protection(enum.Enum):
     """What datagrams are protected against."""
 
@@ -41,6 +51,13 @@ class Protection(enum.Enum):
     authenticated = 1
 
     insecure = 2
+
+class RateRule(enum.Enum):
+    """What the sending rate of a path follows."""
+
+    delay = 0
+
+    model = 1
 
 class Status(enum.Enum):
     """How an operation ended."""
@@ -103,6 +120,12 @@ class PeerReport:
     def alive(self) -> bool: ...
 
     @property
+    def contributions_sample_us(self) -> int: ...
+
+    @property
+    def results_sample_us(self) -> int: ...
+
+    @property
     def last_arrival_s(self) -> float | None: ...
 
 class OperationReport:
@@ -122,6 +145,9 @@ class OperationReport:
 
     @property
     def expected(self) -> int: ...
+
+    @property
+    def late_elements(self) -> int: ...
 
     @property
     def peers(self) -> list[PeerReport]: ...
@@ -241,7 +267,7 @@ class EndpointSettings:
     """What a job agreed on at join."""
 
     @staticmethod
-    def make(*, rank: int, num_ranks: int, job: int, epoch: int, job_key: bytes, protection: Protection, packets_per_key: int, datagram_bytes: int, early_bytes_cap: int, heartbeat_interval_s: float, silence_limit_s: float) -> EndpointSettings: ...
+    def make(*, rank: int, num_ranks: int, job: int, epoch: int, job_key: bytes, protection: Protection, packets_per_key: int, datagram_bytes: int, early_bytes_cap: int, heartbeat_interval_s: float, silence_limit_s: float, rate_rule: RateRule) -> EndpointSettings: ...
 
 class Peer:
     """Where a rank can be reached, and which process it is."""
@@ -279,7 +305,7 @@ class Engine:
     def wait_joined(self, timeout_s: float) -> list[int]:
         """Ranks not heard from when all are, or when the time is over."""
 
-    def all_reduce(self, *, data: int, count: int, format: Format, layout: int, exact: bool, deadline_s: float, average: bool) -> int:
+    def all_reduce(self, *, data: int, count: int, format: Format, layout: int, exact: bool, deadline_s: float, average: bool, early_wait_s: tuple[float, float] = (-1.0, -1.0), samples_us: tuple[int, int] = (0, 0)) -> int:
         """
         Takes part in the next operation, in place. The memory must stay until the operation is reported.
         """

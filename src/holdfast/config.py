@@ -21,6 +21,9 @@ from typing import Any, Literal
 from holdfast.errors import ConfigError
 
 ProtectionName = Literal["encrypted", "authenticated", "insecure"]
+WireName = Literal["float32", "bf16", "fp16"]
+RoundingName = Literal["stochastic", "feedback"]
+RateRuleName = Literal["delay", "model"]
 
 
 @dataclass(frozen=True)
@@ -28,33 +31,52 @@ class Config:
     """Every setting of Holdfast."""
 
     deadline_ms: float | None = None
-    """Bound of one all-reduce in milliseconds, both stages together. Default: none given, so it is measured: the first
-    operations run exactly and `deadline_factor` times the slowest of them becomes the bound. Cost of a low value: what
-    arrives later counts as lost; of a high one: a stalled peer holds every step that long."""
-
-    deadline_factor: float = 4.0
-    """Measured bound = this times the slowest warm-up operation over all ranks. Default 4."""
+    """Bound of one all-reduce in milliseconds, both stages together, whatever its size. Default: none given, so it is
+    measured: the first operations run exactly, and the 95th percentile of what a stage of the largest bucket took
+    becomes the bound of a stage (t_B), in proportion to their bytes for smaller ones. Cost of a low value: what arrives
+    later counts as lost; of a high one: a stalled peer holds every step that long."""
 
     deadline_floor_ms: float = 20.0
     """A measured bound is never below this, in milliseconds. Default 20: below it the scheduler decides, not the net."""
 
-    warmup_operations: int = 5
-    """Operations run by exact delivery to measure the bound. Default 5. Cost: these wait for the slowest rank."""
+    warmup_operations: int = 20
+    """Operations on the largest bucket that run by exact delivery to measure the bound. Default 20, as in the paper.
+    Cost: these, and the smaller ones between them, wait for the slowest rank."""
 
     exact_deadline_ms: float = 60_000.0
     """Bound of exact operations and of state exchange, in milliseconds. Default 60,000; then an error names the peers."""
 
-    early_wait_ratio: float = 0.1
-    """x: once something of every sender's last percentile is in, the stage ends after this share of its usual time, but
-    at least 5 ms, passes in silence. Default 0.1, as in the paper. Cost of a low value: stragglers' last packets are
-    lost."""
+    early_wait_least_ratio: float = 0.01
+    """Lower limit of x: the share of a stage's usual time (t_C) that must pass in silence, with the last percentile of
+    every sender in, before the stage ends. x itself starts at 0.1 and follows what arrives after the close. Default
+    0.01. Cost of a low value: stragglers' last packets are lost now and then."""
+
+    early_wait_most_ratio: float = 0.5
+    """Upper limit of x. Default 0.5, as in the paper. Cost of a high value: every loss is waited for that much longer."""
 
     credit: int = 0
-    """Senders a rank hears at once in a stage (incast). Default 0: all. Cost of 1: more rounds on a fast network."""
+    """Most senders that a rank hears at once in a stage (incast). Default 0: no limit of yours; how many it is within
+    the limit follows from the loss that more of them cause. Cost of 1: more rounds on a fast network."""
+
+    rate_rule: RateRuleName = "model"
+    """What the sending rate of a path follows: `model` (default), the largest delivery rate seen (after BBR), or `delay`,
+    the round-trip time between two thresholds (as in the paper). Neither is fooled by random loss."""
 
     deterministic: bool = False
     """Sum contributions in rank order rather than in order of arrival, so that runs repeat bit for bit. Default false.
     Cost: memory for one bucket per open operation."""
+
+    wire: WireName = "float32"
+    """How float32 gradients travel: `float32` (default), or in half the bytes as `bf16` or `fp16`; sums are float32 in
+    any case. Other dtypes and module buffers travel as they are. Cost of `bf16`: 8 bits of precision, so a step is
+    noisier; of `fp16`: 11 bits, but what is beyond 65,504 is clipped, counted and logged. NaN and Inf arrive as
+    such."""
+
+    rounding: RoundingName = "stochastic"
+    """How `bf16` and `fp16` round: `stochastic` (default), up or down at random without bias, or `feedback`, to
+    nearest, with what is left over added to the parameter's next gradient. Cost of `stochastic`: the noise of rounding
+    adds up over steps as that of batches does; of `feedback`: 4 bytes of memory per element, and `bf16` takes half as
+    long again to round."""
 
     protection: ProtectionName = "encrypted"
     """`encrypted` (default), `authenticated` (payload readable, nothing forged; about half the cost) or `insecure`
@@ -108,7 +130,6 @@ class Config:
 def _check(config: Config) -> None:
     positive = (
         "deadline_ms",
-        "deadline_factor",
         "exact_deadline_ms",
         "join_timeout_s",
         "heartbeat_ms",
@@ -129,11 +150,18 @@ def _check(config: Config) -> None:
         value = getattr(config, name)
         if not 0 <= value < math.inf:
             raise ConfigError(f"{name} must not be negative, nor infinite: {value}", what_to_try="leave it out")
-    if config.protection not in typing.get_args(ProtectionName):
-        raise ConfigError(
-            f"protection {config.protection!r} is unknown",
-            what_to_try=f"one of {', '.join(typing.get_args(ProtectionName))}",
-        )
+    choices = {
+        "protection": ProtectionName,
+        "wire": WireName,
+        "rounding": RoundingName,
+        "rate_rule": RateRuleName,
+    }
+    for name, names in choices.items():
+        if getattr(config, name) not in typing.get_args(names):
+            raise ConfigError(
+                f"{name} {getattr(config, name)!r} is unknown",
+                what_to_try=f"one of {', '.join(typing.get_args(names))}",
+            )
     if config.warmup_operations < 1 and config.deadline_ms is None:
         raise ConfigError("with warmup_operations = 0 nothing measures the bound", what_to_try="set deadline_ms")
     if config.silence_limit_ms < 2 * config.heartbeat_ms:
@@ -145,8 +173,11 @@ def _check(config: Config) -> None:
         raise ConfigError(f"credit is {config.credit}, and must be 0 to 255")
     if not 0 <= config.port <= 65_535:
         raise ConfigError(f"port is {config.port}, and must be 0 to 65,535")
-    if not 0 < config.early_wait_ratio <= 1:
-        raise ConfigError(f"early_wait_ratio is {config.early_wait_ratio}, and must be above 0 and at most 1")
+    if not 0 < config.early_wait_least_ratio <= config.early_wait_most_ratio <= 1:
+        raise ConfigError(
+            f"x cannot stay between {config.early_wait_least_ratio} and {config.early_wait_most_ratio}",
+            what_to_try="0 < early_wait_least_ratio <= early_wait_most_ratio <= 1",
+        )
     if config.packets_per_key < 1 or config.packets_per_key > 1 << 23:
         raise ConfigError(
             f"packets_per_key is {config.packets_per_key}, and must be 1 to 2^23: AES-GCM is not safe beyond"

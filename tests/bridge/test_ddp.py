@@ -222,7 +222,7 @@ def test_thirty_steps_end_with_bit_identical_replicas(run_ranks, make: Callable[
 
 
 def test_the_measured_bound_trains_as_well(run_ranks) -> None:
-    settings = {"deadline_factor": 500.0, "join_timeout_s": 20.0}
+    settings = {"deadline_floor_ms": 20_000.0, "join_timeout_s": 20.0}
     results = run_ranks(train, 2, normalised, 12, settings, group=True)
     assert results[0] == results[1]
 
@@ -679,7 +679,7 @@ model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.BatchNorm1d(8), torc
 model = torch.nn.parallel.DistributedDataParallel(model)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 handle = holdfast.attach(model, optimizer)
-for step in range(8):
+for step in range(24):
     optimizer.zero_grad()
     model(torch.randn(4, 6)).square().mean().backward()
     optimizer.step()
@@ -703,5 +703,5 @@ def test_one_line_in_a_script_under_plain_torchrun(tmp_path: Path) -> None:
     assert int(first[0]) >= 15
     # What was chosen is to be seen without any set-up of logging, once.
     assert finished.stderr.count("all ranks are on this host") == 1
-    assert "x the slowest warm-up operation" in finished.stderr
+    assert "warm-up stages took" in finished.stderr
     assert "nanobind: leaked" not in finished.stderr

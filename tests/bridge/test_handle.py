@@ -38,7 +38,7 @@ def step(model: DistributedDataParallel, optimizer: torch.optim.Optimizer, seed:
 
 
 def tell(member: Member) -> dict[str, object]:
-    model, optimizer, handle = attached(member)
+    model, optimizer, handle = attached(member, warmup_operations=5)
     explanation_before = handle.explain()
     for number in range(6):
         step(model, optimizer, 10 * number + member.rank)
@@ -61,18 +61,20 @@ def test_a_handle_tells_what_happened_and_why(run_ranks) -> None:
     for rank, told in enumerate(run_ranks(tell, 2, group=True)):
         summary = told["summary"]
         assert summary["operations"] == len(told["outcomes"]) == 12
-        assert summary["exact_operations"] == 5
+        assert summary["exact_operations"] == 9  # five of the bucket, and the buffers between them
         assert summary["elapsed_p50_ms"] <= summary["elapsed_p99_ms"] <= summary["elapsed_max_ms"]
         assert summary["bytes_sent"] > 0
         assert summary["bytes_received"] > 0
         assert json.loads(json.dumps(summary))["operations"] == 12
         assert f"rank {rank} of 2 at 127.0.0.1 port" in told["before"]
         assert "encrypted" in told["before"]
-        assert "being measured; the first 5 operations run exactly" in told["before"]
-        assert "x the slowest warm-up operation" in told["after"]
+        assert "being measured; 5 operations on the largest bucket run exactly" in told["before"]
+        assert "warm-up stages took" in told["after"]
         assert f"rank {1 - rank}: alive" in told["after"]
         assert "averaged with the gradients" in told["after"]
-        assert told["state"] == {"version": 1, "deadline_ms": summary["deadline_ms"]}
+        assert told["state"]["version"] == 2
+        assert 2 * told["state"]["stage_ms"] == summary["deadline_ms"]
+        assert told["state"]["num_bytes"] > 0
 
 
 def load(member: Member, state: dict[str, object]) -> tuple[bool, float]:
@@ -80,7 +82,7 @@ def load(member: Member, state: dict[str, object]) -> tuple[bool, float]:
     handle.load_state_dict(state)
     step(model, optimizer, member.rank)
     outcome = handle.outcomes()[0]
-    for bad in ({}, {"version": 2, "deadline_ms": 5.0}):
+    for bad in ({}, {"version": 1, "deadline_ms": 5.0}):
         with pytest.raises(ConfigError, match="version"):
             handle.load_state_dict(bad)
     handle.detach()
@@ -88,7 +90,7 @@ def load(member: Member, state: dict[str, object]) -> tuple[bool, float]:
 
 
 def test_a_loaded_bound_skips_the_warm_up(run_ranks) -> None:
-    assert run_ranks(load, 2, {"version": 1, "deadline_ms": 9_000.0}, group=True) == [(False, 9_000.0)] * 2
+    assert run_ranks(load, 2, {"version": 2, "stage_ms": 4_500.0, "num_bytes": 0}, group=True) == [(False, 9_000.0)] * 2
 
 
 def mend(member: Member) -> tuple[int, int, list[float]]:

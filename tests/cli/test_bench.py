@@ -53,11 +53,13 @@ def test_no_protection_must_be_asked_for() -> None:
 
 def test_two_ranks_give_right_rows_for_every_peer(tmp_path: Path) -> None:
     file = tmp_path / "rows.json"
-    arguments = ["bench", "allreduce", "--ranks", "2", "--sizes", "8K,300K", "--peers", "gloo,holdfast-exact"]
-    result = CliRunner().invoke(app, [*arguments, "--insecure", "--iterations", "5", "--json", str(file)])
+    chosen = ["--ranks", "2", "--sizes", "8K,300K", "--peers", "gloo,holdfast-exact,holdfast-bf16"]
+    result = CliRunner().invoke(
+        app, ["bench", "allreduce", *chosen, "--insecure", "--iterations", "5", "--json", str(file)]
+    )
     assert result.exit_code == 0, result.output
     rows = json.loads(file.read_text())
-    peers = ["holdfast", "holdfast-authenticated", "holdfast-insecure", "gloo", "holdfast-exact"]
+    peers = ["holdfast", "holdfast-authenticated", "holdfast-insecure", "gloo", "holdfast-exact", "holdfast-bf16"]
     assert [(row["bytes"], row["peer"]) for row in rows] == [(size, peer) for size in (8192, 307_200) for peer in peers]
     for row in rows:
         assert set(row) == ROW_KEYS

@@ -16,6 +16,13 @@ def test_tuned_gloo_is_bbr_with_a_short_timeout_and_its_twin_has_half_the_bytes(
     assert narrow.wire_bytes * 2 == tuned.wire_bytes == 4
 
 
+def test_holdfasts_own_twin_has_half_the_bytes_too() -> None:
+    plain, narrow = peer_named("holdfast"), peer_named("holdfast-bf16")
+    assert (plain.wire, narrow.wire) == ("float32", "bf16")
+    assert narrow.wire_bytes * 2 == plain.wire_bytes == 4
+    assert narrow.protection == plain.protection
+
+
 def test_a_list_keeps_its_order_and_names_each_peer_once() -> None:
     assert [peer.name for peer in parse_peers(" gloo-bbr, holdfast,gloo-bbr,")] == ["gloo-bbr", "holdfast"]
 

@@ -151,7 +151,7 @@ class JobOfThree(RuleBasedStateMachine):
         self.caller.call(
             f"{rank}: publish {from_operation} {stage_ms}",
             lambda: self.links[rank].publish(
-                from_operation=from_operation, stage_ms=stage_ms, usual_stage_ms=stage_ms, early_wait_ratio=0.1
+                from_operation=from_operation, stage_ms=stage_ms, usual_stage_ms=stage_ms, credit=0
             ),
         )
 

@@ -28,7 +28,7 @@ VERBS: dict[str, Callable[[Link], Any]] = {
     "snapshot": lambda link: link.snapshot(),
     "gone_peers": lambda link: link.gone_peers(),
     "require_open": lambda link: link.require_open(),
-    "publish": lambda link: link.publish(from_operation=0, stage_ms=1.0, usual_stage_ms=1.0, early_wait_ratio=0.1),
+    "publish": lambda link: link.publish(from_operation=0, stage_ms=1.0, usual_stage_ms=1.0, credit=0),
     "send_note": lambda link: link.send_note(1, 5, b"x", 0.1),
     "finish_note": lambda link: link.finish_note(1, 1, 0.1),
     "receive_note": lambda link: link.receive_note(5, 0.1),
@@ -92,7 +92,7 @@ def test_a_wait_without_an_end_is_refused(links: list[Link], duration: float) ->
         lambda: link.send_note(1, 5, b"x", duration),
         lambda: link.finish_note(1, 1, duration),
         lambda: link.receive_note(5, duration),
-        lambda: link.publish(from_operation=0, stage_ms=duration, usual_stage_ms=1.0, early_wait_ratio=0.1),
+        lambda: link.publish(from_operation=0, stage_ms=duration, usual_stage_ms=1.0, credit=0),
         lambda: TransposeAllReduce(link).barrier(duration),
     ):
         with pytest.raises(ValueError, match="finite"):
@@ -119,8 +119,8 @@ def load(member: Any, state: Any) -> str:
     return "taken"
 
 
-WRONG_STATES = [None, [], {}, {"version": 2}] + [
-    {"version": 1, "deadline_ms": value} for value in (math.nan, math.inf, 0.0, -1.0, "50", [], True)
+WRONG_STATES = [None, [], {}, {"version": 3}] + [
+    {"version": 2, "stage_ms": value, "num_bytes": 0} for value in (math.nan, math.inf, 0.0, -1.0, "50", [], True)
 ]
 
 
@@ -135,7 +135,7 @@ def test_a_state_that_no_handle_gave_is_refused(run_ranks: Callable[..., list[An
 
 
 def test_a_state_without_a_bound_is_taken(run_ranks: Callable[..., list[Any]]) -> None:
-    assert run_ranks(load, 1, {"version": 1, "deadline_ms": None}, group=True) == ["taken"]
+    assert run_ranks(load, 1, {"version": 2, "stage_ms": None, "num_bytes": 0}, group=True) == ["taken"]
 
 
 @pytest.mark.parametrize("deadline_ms", [0.0, -1.0])

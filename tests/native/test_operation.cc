@@ -14,7 +14,11 @@ struct FakeOutbox final : Outbox {
     std::uint16_t peer;
     std::uint32_t id;
     MessageContent content;
+    std::vector<ElementRange> released;  // of a message enqueued open, in order
   };
+  explicit FakeOutbox(std::uint32_t chunk_elements_in_a_datagram = 1024) : chunk(chunk_elements_in_a_datagram) {}
+
+  std::uint32_t chunk;
   std::vector<Message> sent;
   std::vector<std::uint32_t> cancelled;
   std::vector<bool> alive = std::vector<bool>(16, true);
@@ -23,9 +27,26 @@ struct FakeOutbox final : Outbox {
 
   std::uint32_t enqueue(std::uint16_t peer, MessageContent content) override {
     const auto id = static_cast<std::uint32_t>(100 + sent.size());
-    sent.push_back({peer, id, std::move(content)});
+    sent.push_back({peer, id, std::move(content), {}});
     return id;
   }
+  void release(std::uint16_t peer, std::uint32_t message, ElementRange range) override {
+    open_message(peer, message).released.push_back(range);
+  }
+  void close(std::uint16_t peer, std::uint32_t message, const std::vector<ElementRange>& holes,
+             const std::vector<Gap>& gaps) override {
+    Message& open = open_message(peer, message);
+    open.content.open = false;
+    open.content.holes = holes;
+    open.content.gaps = gaps;
+  }
+  Message& open_message(std::uint16_t peer, std::uint32_t id) {
+    const auto found =
+        std::find_if(sent.begin(), sent.end(), [id](const Message& message) { return message.id == id; });
+    HF_CHECK(found != sent.end() && found->peer == peer && found->content.open && !was_cancelled(id));
+    return *found;
+  }
+  std::uint32_t chunk_elements(Format) const override { return chunk; }
   void cancel(std::uint16_t, std::uint32_t message) override { cancelled.push_back(message); }
   bool is_alive(std::uint16_t peer) const override { return alive[peer]; }
   bool may_hold_early(std::size_t bytes) const override { return bytes <= early_room; }
@@ -64,6 +85,7 @@ struct Setting {
   std::uint16_t rank = 0;
   Delivery delivery = Delivery::bounded;
   bool average = true;
+  std::uint32_t chunk = 1024;  // elements in a datagram
   Parameters parameters{0, 100 * millisecond, 40 * millisecond, 0.5, 0, false, 60 * second};
 };
 
@@ -77,6 +99,7 @@ struct Bench {
 
   explicit Bench(const Setting& made = {}, Time now = 0)
       : setting(made),
+        outbox{made.chunk},
         data(made.total, static_cast<float>(made.rank + 1)),
         operation(made.number, made.rank, made.num_ranks, identity(), made.rank, now, made.parameters, outbox, pool) {}
 
@@ -134,7 +157,7 @@ struct Bench {
     return data_packet(now, Stage::result, sender, part, 2.0f, flags, missing);
   }
   std::string result(Time now, std::uint16_t sender) {
-    return result(now, sender, {0, shard_of(sender).size()}, flag::last_percentile);
+    return result(now, sender, {0, shard_of(sender).size()}, flag::last_percentile | flag::closed);
   }
   std::string end(Time now, Stage stage, std::uint16_t sender) {
     Header packet = header(PacketType::end, stage, sender);
@@ -214,7 +237,7 @@ HF_CASE(complete_from_call_to_report) {
     const MessageContent& result = bench.outbox.content_of(Stage::result, 1);
     HF_CHECK((result.range == ElementRange{0, 32}));
     HF_EQUAL(reinterpret_cast<const float*>(result.data)[31], 2.0f);  // (1 + 2 + 3) / 3
-    HF_EQUAL(result.completion_us, 2000u);
+    HF_EQUAL(result.completion_us, 0u);                               // the caller gave no sample
     HF_CHECK(bench.all_equal({0, 32}, 2.0f));
 
     HF_CHECK(!bench.operation.ended());
@@ -350,12 +373,12 @@ HF_CASE(an_end_counts_as_last_percentile_and_new_data_restarts_the_silence) {
   bench.call(0);
   bench.contribution(1 * millisecond, 1, {0, 16});
   bench.contribution(2 * millisecond, 2, {0, 16});
-  bench.end(3 * millisecond, Stage::contribution, 1);
+  bench.end(2100 * microsecond, Stage::contribution, 1);
   HF_EQUAL(bench.operation.next_timer(), 100 * millisecond);
-  bench.end(4 * millisecond, Stage::contribution, 2);
-  HF_EQUAL(bench.operation.next_timer(), 22 * millisecond);  // since the last data
-  bench.contribution(10 * millisecond, 1, {16, 32});
-  HF_EQUAL(bench.operation.next_timer(), 30 * millisecond);
+  bench.end(2200 * microsecond, Stage::contribution, 2);
+  HF_EQUAL(bench.operation.next_timer(), 7 * millisecond);  // since the last data, and both have sent everything
+  bench.contribution(2400 * microsecond, 1, {16, 32});
+  HF_EQUAL(bench.operation.next_timer(), 7400 * microsecond);
 }
 
 HF_CASE(at_the_bound_with_whatever_arrived) {
@@ -491,7 +514,7 @@ HF_CASE(a_late_call_finds_its_results_waiting) {
 HF_CASE(a_late_call_still_contributes_where_no_result_was_seen) {
   Bench bench;
   bench.contribution(1 * millisecond, 1);
-  bench.result(50 * millisecond, 1, {0, 16});
+  bench.result(50 * millisecond, 1, {0, 16}, flag::closed);
   bench.call(90 * millisecond);
   HF_EQUAL(bench.outbox.summary(), "c2 ");
   HF_CHECK(bench.all_equal({32, 48}, 2.0f));
@@ -627,12 +650,14 @@ HF_CASE(elements_outside_the_senders_part_are_misplaced) {
 
 // -- one buffer for gradient and result -------------------------------------------------------------------------------
 
-HF_CASE(a_result_stops_the_contribution_it_is_written_over) {
+HF_CASE(the_result_of_a_closed_sum_stops_the_contribution_it_is_written_over) {
   Bench bench;
   bench.call(0);
   const std::uint32_t to_one = bench.outbox.id_of(Stage::contribution, 1);
   const std::uint32_t to_two = bench.outbox.id_of(Stage::contribution, 2);
-  HF_EQUAL(bench.result(1, 1, {0, 16}), "accepted");
+  HF_EQUAL(bench.result(1, 1, {0, 16}), "accepted");  // of a sum still open: the rest is still wanted there
+  HF_CHECK(!bench.outbox.was_cancelled(to_one));
+  HF_EQUAL(bench.result(2, 1, {16, 32}, flag::closed), "accepted");
   HF_CHECK(bench.outbox.was_cancelled(to_one));
   HF_CHECK(!bench.outbox.was_cancelled(to_two));
 }
@@ -719,7 +744,7 @@ HF_CASE(a_cancelled_turn_makes_room_for_the_next) {
   bench.outbox.credit[1] = 1;
   bench.call(0);
   HF_EQUAL(bench.outbox.summary(), "c3 ");
-  bench.result(1, 3, {0, 16});  // rank 3 has closed its sum
+  bench.result(1, 3, {0, 16}, flag::closed);
   HF_EQUAL(bench.outbox.summary(), "c3 c2 ");
   bench.outbox.alive[2] = false;
   bench.operation.on_peer_gone(2, 2);
@@ -939,6 +964,325 @@ HF_CASE(after_a_mismatch_nothing_touches_the_callers_memory) {
   bench.operation.on_timer(10 * second);
   HF_CHECK(bench.data == before);
   HF_CHECK(bench.operation.retired());
+}
+
+// -- results before the sum is closed ---------------------------------------------------------------------------------
+
+namespace {
+
+Setting streaming_setting(Delivery delivery = Delivery::bounded) {
+  Setting setting;
+  setting.delivery = delivery;
+  setting.chunk = 16;  // a shard of 32 is two datagrams
+  return setting;
+}
+
+const FakeOutbox::Message& result_to(const Bench& bench, std::uint16_t peer) {
+  const std::uint32_t id = bench.outbox.id_of(Stage::result, peer);
+  for (const auto& message : bench.outbox.sent) {
+    if (message.id == id) return message;
+  }
+  static const FakeOutbox::Message none{};
+  return none;
+}
+
+float sent_value(const FakeOutbox::Message& message, std::uint32_t element) {
+  return reinterpret_cast<const float*>(message.content.data)[element - message.content.range.begin];
+}
+
+}  // namespace
+
+HF_CASE(the_result_of_a_complete_chunk_leaves_before_the_sum_is_closed) {
+  for (const Delivery delivery : {Delivery::bounded, Delivery::exact}) {
+    Bench bench(streaming_setting(delivery));
+    bench.call(0);
+    bench.contribution(1, 1, {16, 32});
+    HF_EQUAL(bench.outbox.summary(), "c2 c1 ");
+    bench.contribution(2, 2, {0, 32});
+    HF_EQUAL(bench.outbox.summary(), "c2 c1 r2 r1 ");
+    for (const std::uint16_t peer : {1, 2}) {
+      HF_CHECK(result_to(bench, peer).content.open);
+      HF_EQUAL(text(result_to(bench, peer).released), "16-32 ");  // 0-16 lacks rank 1
+      HF_EQUAL(sent_value(result_to(bench, peer), 16), 2.0f);
+      HF_EQUAL(sent_value(result_to(bench, peer), 31), 2.0f);
+    }
+    HF_CHECK(bench.all_equal({0, 32}, 1.0f));  // the own gradient, until the sum is closed
+    bench.contribution(3, 1, {0, 16});
+    for (const std::uint16_t peer : {1, 2}) {
+      HF_CHECK(!result_to(bench, peer).content.open);
+      HF_EQUAL(text(result_to(bench, peer).released), "16-32 0-16 ");
+      HF_EQUAL(sent_value(result_to(bench, peer), 0), 2.0f);
+      HF_CHECK(result_to(bench, peer).content.holes.empty() && result_to(bench, peer).content.gaps.empty());
+    }
+    HF_CHECK(bench.all_equal({0, 32}, 2.0f));
+    bench.result(4, 1);
+    bench.result(4, 2);
+    HF_CHECK(bench.operation.ended());
+    HF_EQUAL(bench.report().delivered, 288u);
+  }
+}
+
+HF_CASE(nothing_leaves_early_where_a_contribution_or_the_own_call_is_missing) {
+  Bench bench(streaming_setting());
+  bench.contribution(1, 1);
+  bench.contribution(2, 2, {0, 16});
+  HF_EQUAL(bench.outbox.summary(), "");  // the own part is not there
+  bench.call(3);
+  HF_EQUAL(text(result_to(bench, 1).released), "0-16 ");  // complete with the call
+  HF_EQUAL(sent_value(result_to(bench, 1), 0), 2.0f);
+}
+
+HF_CASE(what_was_streamed_stays_right_with_holes_and_gaps_elsewhere) {
+  Setting setting = streaming_setting();
+  setting.total = 3 * 64;
+  Bench bench(setting);
+  bench.call(0);
+  bench.contribution(1 * millisecond, 1, {16, 48});
+  bench.contribution(2 * millisecond, 2, {16, 32});  // 0-16 nobody, 16-32 all, 32-48 rank 1 alone, 48-64 nobody
+  HF_EQUAL(text(result_to(bench, 1).released), "16-32 ");
+  bench.operation.on_timer(100 * millisecond);
+  for (const std::uint16_t peer : {1, 2}) {
+    const auto& message = result_to(bench, peer);
+    HF_CHECK(!message.content.open);
+    HF_EQUAL(text(message.released), "16-32 0-16 32-48 48-64 ");  // every chunk once
+    HF_EQUAL(text(message.content.holes), "0-16 48-64 ");
+    HF_EQUAL(message.content.gaps.size(), 1u);
+    HF_CHECK((message.content.gaps[0].range == ElementRange{32, 48}));
+    HF_EQUAL(sent_value(message, 20), 2.0f);
+    HF_EQUAL(sent_value(message, 40), 1.0f / 3 + 2.0f / 3 * 2);
+  }
+  HF_CHECK(bench.all_equal({16, 32}, 2.0f));
+  HF_CHECK(bench.all_equal({0, 16}, 0.0f) && bench.all_equal({48, 64}, 0.0f));
+}
+
+HF_CASE(in_rank_order_streaming_does_not_change_a_bit) {
+  const auto sum_of = [](std::uint32_t chunk, bool reversed) {
+    Setting setting = streaming_setting();
+    setting.num_ranks = 4;
+    setting.total = 4 * 64;
+    setting.chunk = chunk;
+    setting.parameters.deterministic = true;
+    Bench bench(setting);
+    for (std::uint32_t i = 0; i < setting.total; ++i) bench.data[i] = 0.1f * static_cast<float>(i % 7);
+    bench.call(0);
+    for (std::uint32_t step = 0; step < 12; ++step) {
+      const std::uint32_t turn = reversed ? 11 - step : step;
+      const auto sender = static_cast<std::uint16_t>(1 + turn % 3);
+      const std::uint32_t begin = turn / 3 * 16;
+      bench.data_packet(1 + step, Stage::contribution, sender, {begin, begin + 16}, 1e7f / (sender * sender) + 0.3f);
+    }
+    HF_CHECK(!result_to(bench, 1).content.open);
+    return std::vector<float>(bench.data.begin(), bench.data.begin() + 64);
+  };
+  const std::vector<float> unstreamed = sum_of(1024, false);
+  HF_CHECK(sum_of(16, false) == unstreamed);
+  HF_CHECK(sum_of(16, true) == unstreamed);
+  HF_CHECK(sum_of(32, true) == unstreamed);
+}
+
+HF_CASE(with_a_credit_of_one_the_first_peer_streams_and_the_rest_follow_whole) {
+  Setting setting = streaming_setting();
+  Bench bench(setting);
+  bench.outbox.credit[1] = 1;
+  bench.call(0);
+  bench.contribution(1, 1, {0, 16});
+  bench.contribution(2, 2, {0, 16});
+  HF_EQUAL(bench.outbox.summary(), "c2 r2 ");
+  bench.contribution(3, 1, {16, 32});
+  bench.contribution(4, 2, {16, 32});
+  HF_EQUAL(bench.outbox.summary(), "c2 r2 ");
+  bench.operation.on_message_sent(2, bench.outbox.id_of(Stage::result, 2));
+  HF_EQUAL(bench.outbox.summary(), "c2 r2 r1 ");
+  HF_CHECK(!result_to(bench, 1).content.open);  // whole, nothing to release
+  HF_EQUAL(text(result_to(bench, 1).released), "");
+  HF_EQUAL(sent_value(result_to(bench, 1), 0), 2.0f);
+}
+
+HF_CASE(a_failure_with_an_open_sum_stops_what_was_streamed_and_retires) {
+  for (const bool by_death : {true, false}) {
+    Bench bench(streaming_setting(Delivery::exact));
+    bench.call(0, 60 * millisecond);
+    bench.contribution(1, 1, {0, 32});
+    bench.contribution(2, 2, {0, 16});
+    HF_EQUAL(bench.outbox.summary(), "c2 c1 r2 r1 ");
+    if (by_death) {
+      bench.outbox.alive[2] = false;
+      bench.operation.on_peer_gone(3, 2);
+    } else {
+      bench.operation.on_timer(60 * millisecond);
+    }
+    HF_CHECK(bench.operation.ended() && bench.operation.retired());
+    HF_EQUAL(text(bench.report().culprits), "2 ");
+    for (const auto& message : bench.outbox.sent) HF_CHECK(bench.outbox.was_cancelled(message.id));
+    HF_CHECK(bench.all_equal({0, 96}, 0.0f));
+    HF_EQUAL(bench.contribution(61 * millisecond, 2, {16, 32}), "late");
+    HF_EQUAL(bench.operation.next_timer(), never);
+  }
+}
+
+HF_CASE(a_mismatch_with_an_open_sum_stops_what_was_streamed) {
+  Bench bench(streaming_setting());
+  bench.call(0);
+  bench.contribution(1, 1, {0, 32});
+  bench.contribution(2, 2, {0, 16});
+  const std::uint32_t to_one = bench.outbox.id_of(Stage::result, 1);
+  Header packet = bench.header(PacketType::data, Stage::contribution, 2);
+  packet.layout = 9;
+  HF_EQUAL(bench.give(3, packet, std::vector<float>(16)), "mismatch");
+  HF_CHECK(bench.outbox.was_cancelled(to_one));
+  HF_CHECK(bench.operation.ended() && bench.operation.retired());
+}
+
+HF_CASE(a_conflict_before_the_call_lets_the_call_stream_nothing) {
+  Bench bench(streaming_setting());
+  bench.contribution(1, 1);
+  bench.contribution(1, 2, {0, 16});
+  Header packet = bench.header(PacketType::data, Stage::contribution, 2);
+  packet.layout = 9;
+  bench.give(2, packet, std::vector<float>(16));
+  bench.call(3);
+  HF_EQUAL(text(bench.report().status), "mismatch");
+  for (const auto& message : bench.outbox.sent) HF_CHECK(message.content.stage == Stage::contribution);
+}
+
+HF_CASE(bounded_goes_on_streaming_to_the_living_when_a_peer_dies) {
+  Bench bench(streaming_setting());
+  bench.call(0);
+  bench.contribution(1, 1, {0, 16});
+  bench.contribution(2, 2, {0, 16});
+  HF_EQUAL(text(result_to(bench, 2).released), "0-16 ");
+  bench.outbox.alive[2] = false;
+  bench.operation.on_peer_gone(3, 2);
+  HF_CHECK(bench.outbox.was_cancelled(bench.outbox.id_of(Stage::result, 2)));
+  HF_CHECK(result_to(bench, 1).content.open);
+  bench.contribution(4, 1, {16, 32});  // all that can still come
+  HF_CHECK(!result_to(bench, 1).content.open);
+  HF_EQUAL(text(result_to(bench, 1).released), "0-16 16-32 ");
+  HF_EQUAL(result_to(bench, 1).content.gaps.size(), 1u);
+  HF_EQUAL(sent_value(result_to(bench, 1), 0), 2.0f);  // the dead one's part was in
+  HF_EQUAL(sent_value(result_to(bench, 1), 16), 1.0f / 3 + 2.0f / 3 * 2);
+}
+
+// -- when everybody has said that all was sent ------------------------------------------------------------------------
+
+HF_CASE(with_all_ends_in_a_quarter_of_the_early_wait_is_enough) {
+  Bench bench;  // an early wait of 20 ms
+  bench.call(0);
+  bench.contribution(1 * millisecond, 1, {0, 16}, flag::last_percentile);
+  bench.contribution(2 * millisecond, 2, {0, 16}, flag::last_percentile);
+  bench.end(2 * millisecond + 1, Stage::contribution, 1);
+  HF_EQUAL(bench.operation.next_timer(), 22 * millisecond);  // one end is missing: the whole early wait
+  bench.end(2 * millisecond + 2, Stage::contribution, 2);
+  HF_EQUAL(bench.operation.next_timer(), 7 * millisecond);
+  bench.operation.on_timer(7 * millisecond - 1);
+  HF_EQUAL(bench.outbox.summary(), "c2 c1 ");
+  HF_EQUAL(bench.contribution(7 * millisecond - 1, 1, {16, 32}), "accepted");  // overtaken on the way
+  HF_EQUAL(bench.operation.next_timer(), 12 * millisecond - 1);
+  bench.operation.on_timer(12 * millisecond - 1);
+  HF_EQUAL(bench.outbox.summary(), "c2 c1 r2 r1 ");
+  bench.result(13 * millisecond, 1);
+  bench.result(13 * millisecond, 2, {0, 16});
+  HF_EQUAL(bench.operation.next_timer(), 112 * millisecond - 1);  // neither mark nor end of rank 2: its bound
+  bench.end(14 * millisecond, Stage::result, 2);                  // rank 1 is complete: its end need not come
+  HF_EQUAL(bench.operation.next_timer(), 18 * millisecond);
+  bench.operation.on_timer(18 * millisecond);
+  HF_EQUAL(text(bench.report().results.end), "early");
+  HF_EQUAL(text(bench.report().missing), "80-96 ");
+}
+
+HF_CASE(an_end_long_after_the_last_element_closes_at_once) {
+  Bench bench;
+  bench.call(0);
+  bench.contribution(1 * millisecond, 1);
+  bench.contribution(1 * millisecond, 2, {0, 16});
+  bench.end(9 * millisecond, Stage::contribution, 2);
+  HF_EQUAL(bench.outbox.summary(), "c2 c1 r2 r1 ");
+}
+
+HF_CASE(without_the_ends_the_marks_close_after_the_early_wait) {
+  Bench bench;  // exactly the ends are lost
+  bench.call(0);
+  bench.contribution(1 * millisecond, 1, {0, 16}, flag::last_percentile);
+  bench.contribution(2 * millisecond, 2, {0, 16}, flag::last_percentile);
+  HF_EQUAL(bench.operation.next_timer(), 22 * millisecond);
+}
+
+HF_CASE(without_marks_and_ends_of_one_sender_only_the_bound_closes) {
+  Bench bench;
+  bench.call(0);
+  bench.contribution(1 * millisecond, 1, {0, 16}, flag::last_percentile);
+  bench.end(1 * millisecond, Stage::contribution, 1);
+  bench.contribution(2 * millisecond, 2, {0, 16});
+  HF_EQUAL(bench.operation.next_timer(), 100 * millisecond);
+}
+
+HF_CASE(with_all_ends_in_overtaken_packets_have_half_a_millisecond_but_never_more_than_the_early_wait) {
+  const auto silence_with = [](Duration early_wait) {
+    Bench bench;
+    Call call = bench.call_with();
+    call.contributions.early_wait = early_wait;
+    bench.operation.on_call(0, call);
+    for (const std::uint16_t peer : {1, 2}) {
+      bench.contribution(millisecond, peer, {0, 16});
+      bench.end(millisecond, Stage::contribution, peer);
+    }
+    return bench.operation.next_timer() - millisecond;
+  };
+  HF_EQUAL(silence_with(8 * millisecond), 2 * millisecond);
+  HF_EQUAL(silence_with(1 * millisecond), 500 * microsecond);
+  HF_EQUAL(silence_with(100 * microsecond), 100 * microsecond);
+}
+
+// -- what control says of each stage, and hears from the others -------------------------------------------------------
+
+HF_CASE(each_stage_waits_as_long_as_its_call_says) {
+  Bench bench;
+  Call call = bench.call_with();
+  call.contributions.early_wait = 3 * millisecond;
+  call.results.early_wait = 7 * millisecond;
+  bench.operation.on_call(0, call);
+  bench.contribution(1 * millisecond, 1);
+  bench.contribution(2 * millisecond, 2, {0, 16}, flag::last_percentile);
+  HF_EQUAL(bench.operation.next_timer(), 5 * millisecond);
+  bench.operation.on_timer(5 * millisecond);
+  bench.result(6 * millisecond, 1);
+  bench.result(6 * millisecond, 2, {0, 16}, flag::last_percentile);
+  HF_EQUAL(bench.operation.next_timer(), 13 * millisecond);
+}
+
+HF_CASE(samples_are_announced_and_those_of_the_peers_reported) {
+  Bench bench;
+  Call call = bench.call_with();
+  call.contributions.sample_us = 700;
+  call.results.sample_us = 900;
+  bench.operation.on_call(0, call);
+  HF_EQUAL(bench.outbox.content_of(Stage::contribution, 1).completion_us, 700u);
+  const auto packet = [&](Stage stage, std::uint16_t sender, std::uint32_t sample) {
+    Header header = bench.header(PacketType::data, stage, sender);
+    header.offset = stage == Stage::contribution ? 0 : bench.shard_of(sender).begin;
+    header.completion_us = sample;
+    HF_EQUAL(bench.give(1, header, std::vector<float>(32, 2.0f)), "accepted");
+  };
+  packet(Stage::contribution, 1, 1100);
+  packet(Stage::contribution, 2, 0);
+  HF_EQUAL(bench.outbox.content_of(Stage::result, 1).completion_us, 900u);
+  packet(Stage::result, 1, 1200);
+  packet(Stage::result, 2, 2200);
+  HF_EQUAL(bench.report().peers[1].contributions_sample_us, 1100u);
+  HF_EQUAL(bench.report().peers[2].contributions_sample_us, 0u);  // it has not said
+  HF_EQUAL(bench.report().peers[1].results_sample_us, 1200u);
+  HF_EQUAL(bench.report().peers[2].results_sample_us, 2200u);
+}
+
+HF_CASE(an_end_alone_carries_the_sample) {
+  Bench bench;
+  bench.call(0);
+  Header end = bench.header(PacketType::end, Stage::contribution, 2);
+  end.completion_us = 4321;
+  bench.give(1, end);
+  bench.operation.on_timer(100 * millisecond);
+  bench.operation.on_timer(200 * millisecond);
+  HF_EQUAL(bench.report().peers[2].contributions_sample_us, 4321u);
 }
 
 HF_TEST_MAIN

@@ -221,4 +221,90 @@ HF_CASE(gaps_are_counted_where_they_overlap_a_chunk) {
   HF_EQUAL(message.missing_in({192, 320}), 200u);
 }
 
+// -- messages whose parts come one by one -----------------------------------------------------------------------------
+
+HF_CASE(an_open_message_sends_what_was_released_and_says_no_end) {
+  MessageContent made = content(Delivery::bounded, 100, 292);
+  made.open = true;
+  OutgoingMessage message(1, made, 64);
+  HF_CHECK(!message.has_chunk() && !message.sent_once());
+  message.release({164, 228});
+  HF_CHECK(message.has_chunk());
+  const OutgoingMessage::Chunk chunk = message.next_chunk();
+  HF_EQUAL(text(chunk.range), "164-228");
+  HF_CHECK(!chunk.completes && !chunk.last_percentile);  // more may follow: nothing may be concluded from it
+  message.chunk_sent(chunk);
+  HF_CHECK(!message.has_chunk() && !message.sent_once() && !message.finished());
+  HF_EQUAL(message.end_due_at(), never);
+}
+
+HF_CASE(a_closed_message_sends_the_rest_with_its_holes_and_gaps_and_then_its_ends) {
+  MessageContent made = content(Delivery::bounded, 100, 292);
+  made.open = true;
+  OutgoingMessage message(1, made, 64);
+  message.release({164, 228});
+  message.chunk_sent(message.next_chunk());
+  message.release({100, 164});
+  message.release({228, 292});
+  message.close({{132, 164}}, {{{228, 244}, 2}});
+  HF_CHECK(message.next_chunk().last_percentile);
+  HF_EQUAL(send_all(message).ranges, "100-132 hole 132-164 228-292 ");
+  HF_EQUAL(message.missing_in({228, 292}), 32u);
+  HF_EQUAL(message.missing_in({100, 132}), 0u);
+  HF_CHECK(message.sent_once() && message.end_due_at() <= 0);
+}
+
+HF_CASE(closing_what_was_sent_in_full_completes_it) {
+  MessageContent made = content(Delivery::bounded, 0, 64);
+  made.open = true;
+  OutgoingMessage message(1, made, 64);
+  message.release({0, 64});
+  message.chunk_sent(message.next_chunk());
+  HF_CHECK(!message.sent_once());
+  message.close({}, {});
+  HF_CHECK(message.sent_once() && !message.has_chunk());
+  HF_CHECK(message.end_due_at() <= 0);
+}
+
+HF_CASE(an_open_exact_message_sends_again_and_ends_with_its_last_acknowledgement) {
+  MessageContent made = content(Delivery::exact, 0, 96);
+  made.open = true;
+  OutgoingMessage message(1, made, 32);
+  message.release({32, 64});
+  message.chunk_sent(message.next_chunk());
+  message.lost({32, 64});
+  const OutgoingMessage::Chunk again = message.next_chunk();
+  HF_CHECK(again.again && !again.completes);
+  message.chunk_sent(again);
+  message.acknowledged({32, 64}, false);
+  HF_CHECK(!message.finished());
+  message.release({0, 32});
+  message.release({64, 96});
+  message.close({}, {});
+  HF_EQUAL(send_all(message).ranges, "0-32 64-96 ");
+  message.acknowledged({0, 32}, false);
+  HF_CHECK(!message.finished());
+  message.acknowledged({64, 96}, false);
+  HF_CHECK(message.finished());
+}
+
+HF_CASE(the_mark_of_an_open_message_is_on_the_last_that_leave_after_the_close) {
+  MessageContent made = content(Delivery::bounded, 0, 100 * 32);
+  made.open = true;
+  OutgoingMessage message(1, made, 32);
+  message.release({50 * 32, 100 * 32});
+  int early = 0;
+  for (; message.has_chunk(); ++early) {
+    HF_CHECK(!message.next_chunk().last_percentile);
+    message.chunk_sent(message.next_chunk());
+  }
+  HF_EQUAL(early, 50);
+  message.release({0, 50 * 32});
+  message.close({}, {});
+  const Sent rest = send_all(message);
+  HF_EQUAL(rest.packets, 50);
+  HF_EQUAL(rest.marked, 16);
+  HF_EQUAL(rest.first_marked, 34);
+}
+
 HF_TEST_MAIN

@@ -1,4 +1,5 @@
 // The sum of a shard against a slow oracle in double: part of the contributions, holes, no own part, every format.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -319,6 +320,85 @@ HF_CASE(sixteen_bit_sums_are_rounded_once) {
   sum.add(2, 0, 16, one.data());
   const auto result = sum.finish(large.data(), false);
   for (const double value : from_wire(Format::bf16, result.elements.get(), 16)) HF_EQUAL(value, 258.0);
+}
+
+// -- parts before the rest --------------------------------------------------------------------------------------------
+
+HF_CASE(a_part_is_ready_when_everybody_else_has_contributed_to_all_of_it) {
+  BufferPool pool;
+  ShardSum sum(40, Format::f32, 1, 3, pool);
+  const Bytes ones = to_wire(Format::f32, Values(40, 1));
+  HF_CHECK(!sum.has_all({0, 16}));
+  sum.add(0, 0, 40, ones.data());
+  HF_CHECK(!sum.has_all({0, 16}));
+  sum.add(2, 0, 16, ones.data());
+  sum.add(2, 32, 8, ones.data());
+  HF_CHECK(sum.has_all({0, 16}));
+  HF_CHECK(!sum.has_all({0, 32}) && !sum.has_all({16, 40}));
+  HF_CHECK(sum.has_all({32, 40}));  // the short block at the end
+}
+
+// Whatever was finished before the rest: the same bits, holes, gaps and share as in one go.
+HF_CASE(finished_in_parts_or_in_one_go_is_the_same_to_the_bit) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 200; ++round) {
+    const Format format = formats[random() % 4];
+    const bool in_rank_order = random() % 2 != 0;
+    const bool average = random() % 2 != 0;
+    Case test = made(1 + random() % 200, static_cast<std::uint16_t>(2 + random() % 4), 1, random());
+    for (auto& blocks : test.arrived) {
+      for (std::size_t block = 0; block < blocks.size(); ++block) blocks[block] = random() % 4 != 0;
+    }
+    BufferPool pool;
+    ShardSum parts(test.elements, format, test.owner, test.ranks, pool);
+    ShardSum whole(test.elements, format, test.owner, test.ranks, pool);
+    if (in_rank_order) {
+      parts.sum_in_rank_order();
+      whole.sum_in_rank_order();
+    }
+    const std::size_t size = element_bytes(format);
+    Bytes finished;
+    std::vector<Bytes> from;
+    for (std::uint16_t rank = 0; rank < test.ranks; ++rank) {
+      Values values(test.elements);
+      for (double& value : values) value = static_cast<double>(random()) / 1e9 - 2;
+      from.push_back(to_wire(format, values));
+    }
+    std::vector<std::pair<std::uint16_t, std::uint32_t>> order;
+    for (std::uint16_t rank = 0; rank < test.ranks; ++rank) {
+      for (std::uint32_t block = 0; block < test.arrived[rank].size(); ++block) {
+        if (rank != test.owner && test.arrived[rank][block]) order.emplace_back(rank, block);
+      }
+    }
+    std::shuffle(order.begin(), order.end(), random);
+    for (const auto& [rank, block] : order) {
+      const std::uint32_t begin = block * 16;
+      const std::uint32_t count = std::min<std::uint32_t>(16, test.elements - begin);
+      for (ShardSum* sum : {&parts, &whole}) sum->add(rank, begin, count, from[rank].data() + begin * size);
+      if (!parts.has_all({begin, begin + count})) continue;
+      parts.finish_part({begin, begin + count}, from[test.owner].data(), average);
+      parts.finish_part({begin, begin + count}, from[test.owner].data(), average);  // twice changes nothing
+      finished.assign(parts.elements().get() + begin * size, parts.elements().get() + (begin + count) * size);
+      HF_EQUAL(parts.add(rank, begin, count, from[rank].data() + begin * size), 0u);  // a repetition neither
+      HF_CHECK(std::memcmp(parts.elements().get() + begin * size, finished.data(), finished.size()) == 0);
+    }
+    const auto in_parts = parts.finish(from[test.owner].data(), average);
+    const auto in_one_go = whole.finish(from[test.owner].data(), average);
+    HF_CHECK(std::memcmp(in_parts.elements.get(), in_one_go.elements.get(), test.elements * size) == 0);
+    HF_EQUAL(text(in_parts.holes), text(in_one_go.holes));
+    HF_EQUAL(in_parts.delivered, in_one_go.delivered);
+    const auto lacking = [&](const std::vector<Gap>& gaps) {
+      std::vector<std::uint32_t> elements(test.elements, 0);
+      for (const Gap& gap : gaps) {
+        for (std::uint32_t i = gap.range.begin; i < gap.range.end; ++i) elements[i] += gap.missing_per_element;
+      }
+      return elements;
+    };
+    HF_CHECK(lacking(in_parts.gaps) == lacking(in_one_go.gaps));
+    for (std::size_t i = 1; i < in_parts.gaps.size(); ++i) {
+      HF_CHECK(in_parts.gaps[i - 1].range.end <= in_parts.gaps[i].range.begin);  // ascending, as a message needs them
+    }
+  }
 }
 
 HF_TEST_MAIN

@@ -59,7 +59,7 @@ Recorded record() {
       }
       for (bool filled = true; filled;) {
         filled = ends[rank].fill(now, batch);
-        if (rank == 0) writer.on_fill(now, filled, batch);
+        if (rank == 0) writer.on_fill(now, true, filled, batch);
         if (!filled) break;
         std::size_t part = 0;
         for (const std::uint32_t parts : batch.parts_per_datagram) {

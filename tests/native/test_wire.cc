@@ -109,7 +109,7 @@ HF_CASE(the_bytes_stand_where_the_format_says) {
   header.credit = 9;
   header.transmission = 0xd1d2d3d4d5d6d7d8;
   const Bytes bytes = encoded(header);
-  const Bytes start{1, 1, 2, 7, 0xa1, 0xa2, 0xa3, 0xa4, 0xb1, 0xb2, 0xb3, 0xb4, 0xc1, 0xc2, 9, 0x11, 0xd1, 0xd2};
+  const Bytes start{2, 1, 2, 7, 0xa1, 0xa2, 0xa3, 0xa4, 0xb1, 0xb2, 0xb3, 0xb4, 0xc1, 0xc2, 9, 0x11, 0xd1, 0xd2};
   HF_CHECK(Bytes(bytes.begin(), bytes.begin() + 18) == start);
   HF_EQUAL(load_big_endian<std::uint32_t>(bytes.data() + 32), 1000u);
   HF_EQUAL(load_big_endian<std::uint32_t>(bytes.data() + 36), 640u);
@@ -131,11 +131,12 @@ HF_CASE(unknown_version_type_stage_format_and_flag_are_refused) {
     return decoded(changed, 64);
   };
   HF_EQUAL(with(0, 0), "version");
-  HF_EQUAL(with(0, 2), "version");
+  HF_EQUAL(with(0, 1), "version");
+  HF_EQUAL(with(0, 3), "version");
   HF_EQUAL(with(1, 0), "malformed");
   HF_EQUAL(with(1, 7), "malformed");
-  HF_EQUAL(with(2, 15), "accepted");
-  HF_EQUAL(with(2, 16), "malformed");
+  HF_EQUAL(with(2, 31), "accepted");
+  HF_EQUAL(with(2, 32), "malformed");
   HF_EQUAL(with(2, 128), "malformed");
   HF_EQUAL(with(15, 0x41), "malformed");  // stage 4
   HF_EQUAL(with(15, 0x15), "malformed");  // format 5

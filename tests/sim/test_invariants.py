@@ -31,6 +31,7 @@ MUST_HAPPEN = {
     "loss-one-way-heals": ["lost_one_way"],
     "loss-one-way-half": ["lost_one_way"],
     "loss-last-packets": ["lost_last_packets"],
+    "loss-every-mark": ["lost_last_packets"],
     "loss-control": ["lost_control"],
     "disorder-reorder": ["reordered"],
     "disorder-duplicate": ["duplicated"],

@@ -15,8 +15,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from holdfast.bridge.buffers import BufferAverager
 from holdfast.bridge.equality import Equalised, equalise, model_state
-from holdfast.config import ResolvedConfig
-from holdfast.control.deadline import Bound, given_bound
+from holdfast.codec.cast import Cast
+from holdfast.config import Config, ResolvedConfig
+from holdfast.control.hard_bound import HardBound
 from holdfast.errors import ConfigError, HandleClosed, HoldfastError, PeerDead
 from holdfast.link.interface import is_loopback
 from holdfast.link.link import Link
@@ -26,7 +27,7 @@ from holdfast.reduce.transpose import Pending, TransposeAllReduce
 logger = logging.getLogger(__name__)
 
 _KEPT_OUTCOMES = 10_000
-_STATE_VERSION = 1
+_STATE_VERSION = 2
 _STATE_ORIGIN = "what state_dict() of this version returned"
 _DETACH_PATIENCE_MS = 10_000.0
 
@@ -72,6 +73,7 @@ class Handle:
         self._resolved = resolved
         self._on_detach = on_detach
         self._reducer = TransposeAllReduce(link)
+        self._cast = _make_cast(resolved.config, link)
         self._outcomes: deque[Outcome] = deque(maxlen=_KEPT_OUTCOMES)
         self._totals = _Totals()
         self._closed = False
@@ -92,6 +94,11 @@ class Handle:
     @property
     def reducer(self) -> TransposeAllReduce:
         return self._reducer
+
+    @property
+    def cast(self) -> Cast | None:
+        """What makes float32 buckets narrow; none when they travel as they are."""
+        return self._cast
 
     def _buffers_to_average(self) -> list[torch.Tensor]:
         if not self._synchronises_buffers:
@@ -158,7 +165,7 @@ class Handle:
             elapsed_p50_ms=_percentile(elapsed, 0.50),
             elapsed_p99_ms=_percentile(elapsed, 0.99),
             elapsed_max_ms=elapsed[-1] if elapsed else 0.0,
-            deadline_ms=self._reducer.bound.deadline_ms if self._reducer.bound else None,
+            deadline_ms=2 * adaptation.bound.t_b_ms if (adaptation := self._reducer.adaptation) else None,
             ended_early=self._totals.ended_early,
             ended_at_bound=self._totals.ended_at_bound,
             incomplete_by_peer=dict(self._totals.incomplete_by_peer),
@@ -170,21 +177,20 @@ class Handle:
     def explain(self) -> str:
         """Which choices are in force, and what made them so."""
         self._require_open()
-        agreement, config, bound = self._link.agreement, self._resolved.config, self._reducer.bound
+        agreement, config, adaptation = self._link.agreement, self._resolved.config, self._reducer.adaptation
         own = agreement.ranks[agreement.rank]
         if agreement.num_ranks == 1:
             return "world size 1: nothing is sent, gradients stay as they are"
         lines = [
             f"rank {agreement.rank} of {agreement.num_ranks} at {own.host} port {own.port}, {config.protection}",
-            "bound: "
-            + (
-                bound.reason
-                if bound
-                else f"being measured; the first {config.warmup_operations} operations run exactly"
+            *(
+                adaptation.explain()
+                if adaptation
+                else [f"bound: being measured; {config.warmup_operations} operations on the largest bucket run exactly"]
             ),
-            *([f"early end: {_early_end(bound, config.early_wait_ratio)}"] if bound else []),
             f"datagrams: {agreement.datagram_bytes} bytes, "
             + ("loopback" if is_loopback(own.host) else "the smallest path MTU of the job"),
+            "wire: " + ("every gradient in its own dtype" if self._cast is None else self._cast.describe()),
             f"receive buffer: {self._link.engine.receive_buffer_bytes >> 10} KiB of "
             f"{config.receive_buffer_bytes >> 10} asked for; segmentation offload "
             + ("on" if self._link.engine.has_gso else "not available"),
@@ -212,21 +218,33 @@ class Handle:
     def state_dict(self) -> dict[str, Any]:
         """What a later run needs to skip the warm-up. Synchronizes first, so it is a collective like `synchronize`."""
         self.synchronize()
-        bound = self._reducer.bound
-        return {"version": _STATE_VERSION, "deadline_ms": bound.deadline_ms if bound else None}
+        adaptation = self._reducer.adaptation
+        return {
+            "version": _STATE_VERSION,
+            "stage_ms": adaptation.bound.t_b_ms if adaptation else None,
+            "num_bytes": adaptation.bound.num_bytes if adaptation else 0,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over a bound measured by an earlier run. Every rank loads the same."""
+        """Takes over a bound measured by an earlier run. Every rank loads the same.
+
+        What rounding to a 16-bit wire left over is forgotten: it belongs to gradients of what was trained before.
+        """
         self._require_open()
         if not isinstance(state, Mapping) or state.get("version") != _STATE_VERSION:
             version = state.get("version") if isinstance(state, Mapping) else None
             raise ConfigError(f"this state has version {version!r}, not {_STATE_VERSION}", what_to_try=_STATE_ORIGIN)
-        deadline_ms = state.get("deadline_ms")
-        if deadline_ms is None:
+        if self._cast is not None:
+            self._cast.forget()
+        stage_ms, num_bytes = state.get("stage_ms"), state.get("num_bytes")
+        if stage_ms is None:
             return
-        if type(deadline_ms) not in (int, float) or not 0 < deadline_ms < math.inf:
-            raise ConfigError(f"the bound in this state is {deadline_ms!r}", what_to_try=_STATE_ORIGIN)
-        self._reducer.adopt(given_bound(float(deadline_ms)))
+        if type(stage_ms) not in (int, float) or not 0 < stage_ms < math.inf:
+            raise ConfigError(f"the bound in this state is {stage_ms!r}", what_to_try=_STATE_ORIGIN)
+        if type(num_bytes) is not int or num_bytes < 0:
+            raise ConfigError(f"the bucket in this state has {num_bytes!r} bytes", what_to_try=_STATE_ORIGIN)
+        floor_ms = self._resolved.config.deadline_floor_ms / 2
+        self._reducer.adopt(HardBound.loaded(float(stage_ms), num_bytes, floor_ms))
 
     def detach(self) -> None:
         """Synchronizes, gives the model back to DDP's own all-reduce, and closes the link. Harmless when repeated."""
@@ -254,6 +272,11 @@ class Handle:
     def _require_open(self) -> None:
         if self._closed:
             raise HandleClosed("this handle was detached", what_to_try="attach again")
+
+
+def _make_cast(config: Config, link: Link) -> Cast | None:
+    alone = link.num_ranks == 1  # nothing is sent, so nothing is rounded
+    return None if alone or config.wire == "float32" else Cast(config.wire, config.rounding, link.rank)
 
 
 class _Totals:
@@ -286,11 +309,3 @@ class _Totals:
 
 def _percentile(ascending: list[float], share: float) -> float:
     return ascending[min(len(ascending) - 1, int(share * len(ascending)))] if ascending else 0.0
-
-
-def _early_end(bound: Bound, wanted_ratio: float) -> str:
-    silence_ms = bound.early_wait_ratio(wanted_ratio) * bound.usual_stage_ms
-    return (
-        f"a stage that lacks something ends {silence_ms:.1f} ms after the last arrival, once the end of every rank's "
-        f"part is in (a stage takes {bound.usual_stage_ms:.1f} ms)"
-    )

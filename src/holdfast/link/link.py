@@ -121,6 +121,7 @@ class Link:
             early_bytes_cap=config.early_bytes_cap or _early_cap(step_bytes, agreement.num_ranks, config),
             heartbeat_interval_s=config.heartbeat_ms / 1e3,
             silence_limit_s=config.silence_limit_ms / 1e3,
+            rate_rule=getattr(_native.RateRule, config.rate_rule),
         )
         peers = [
             _native.Peer(rank.host, rank.port, rank.process, rank.host_identity == own_host) for rank in agreement.ranks
@@ -132,7 +133,7 @@ class Link:
             from_operation=0,
             stage_ms=stage_ms,
             usual_stage_ms=stage_ms,  # nothing has been measured yet
-            early_wait_ratio=config.early_wait_ratio,
+            credit=config.credit,
         )
 
     @property
@@ -201,15 +202,15 @@ class Link:
                 raise HandleClosed("this link has been closed", what_to_try="attach again") from error
             raise OperationError(f"the I/O thread has ended: {error}", what_to_try="attach again") from error
 
-    def publish(self, *, from_operation: int, stage_ms: float, usual_stage_ms: float, early_wait_ratio: float) -> None:
+    def publish(self, *, from_operation: int, stage_ms: float, usual_stage_ms: float, credit: int) -> None:
         """The parameters of all operations from this one on."""
         with self.errors_named():
             self.engine.publish(
                 from_operation=from_operation,
                 t_b_s=require_finite(stage_ms / 1e3),
                 t_c_s=require_finite(usual_stage_ms / 1e3),
-                early_wait_ratio=require_finite(early_wait_ratio),
-                credit=self.config.credit,
+                early_wait_ratio=self.config.early_wait_most_ratio,
+                credit=credit,
                 deterministic=self.config.deterministic,
                 # Longer than anybody waits for an exact operation, so that what a late rank was sent is still there.
                 duty_limit_s=2 * self.config.exact_deadline_ms / 1e3,

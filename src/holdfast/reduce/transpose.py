@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import array
 import logging
+import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from holdfast import _native
-from holdfast.control.deadline import Bound, given_bound, measured_bound
+from holdfast.control.adaptation import Adaptation, BucketKey, StageSeen, Timing
+from holdfast.control.early_timeout import StageEnd as StageClosed
+from holdfast.control.hard_bound import HardBound
 from holdfast.errors import BucketMismatch, DeadlineExceeded, OperationError, PeerDead
 from holdfast.link.link import Link, require_finite
 from holdfast.outcome import Outcome, PeerOutcome, StageEnd
@@ -43,29 +48,31 @@ class Pending:
     memory: Memory
     exact: bool
     deadline_ms: float
+    key: BucketKey
 
 
 class TransposeAllReduce:
     """Starts operations in the order of calls, which must be the same on all ranks, and bounds them.
 
-    Without a given deadline the first operations run exactly; then the ranks exchange how long those took, and the
-    bound for all later operations follows from the slowest.
+    Without a given deadline operations run exactly until the largest bucket has been reduced often enough; then the
+    ranks exchange how long its stages took, and the bound of all later operations follows.
     """
 
     def __init__(self, link: Link) -> None:
         self.link = link
         self.config = link.config
-        self.bound: Bound | None = None
+        self.adaptation: Adaptation | None = None
         self._warmup: dict[int, Pending] = {}  # started and not yet finished
-        self._warmup_ms: list[float] = []
-        self._num_warmup_started = 0
+        self._warmup_stages_ms: dict[int, list[float]] = {}  # by bytes
+        self._num_warmup_started: Counter[int] = Counter()  # by bytes
+        self._credit = 0
         self._finished: dict[int, Outcome] = {}  # waited for here before their caller did
         # The I/O thread writes into an operation's memory until it reports it, whatever becomes of those who wait.
         self._in_flight: dict[int, Memory] = {}
         self._abandoned: set[int] = set()
         self._next_operation = 0
         if self.config.deadline_ms is not None:
-            self.adopt(given_bound(self.config.deadline_ms))
+            self.adopt(HardBound.given(self.config.deadline_ms))
 
     def start(
         self,
@@ -82,13 +89,13 @@ class TransposeAllReduce:
         """
         self.link.require_open()
         self._release_abandoned()
-        warming_up = self.bound is None and not exact
-        if warming_up and self._num_warmup_started == self.config.warmup_operations:
+        warming_up = self.adaptation is None and not exact
+        if warming_up and self._largest_is_measured():
             self._measure_bound()
             warming_up = False
         pending = self._submit(memory, layout, bucket, exact or warming_up, average)
         if warming_up:
-            self._num_warmup_started += 1
+            self._num_warmup_started[memory.num_bytes] += 1
             self._warmup[pending.operation] = pending
         return pending
 
@@ -115,7 +122,7 @@ class TransposeAllReduce:
         """Returns when every rank has called it, or raises an error that names those that did not."""
         if not require_finite(deadline_ms) > 0:
             raise ValueError(f"a deadline of {deadline_ms} ms has passed before it begins")
-        self._exchange(0.0, deadline_ms)
+        self._exchange([0.0], deadline_ms)
 
     def _submit(
         self,
@@ -126,10 +133,12 @@ class TransposeAllReduce:
         average: bool,
         exact_deadline_ms: float | None = None,
     ) -> Pending:
-        if exact or self.bound is None:
-            deadline_ms = self.config.exact_deadline_ms if exact_deadline_ms is None else exact_deadline_ms
+        key = (layout, memory.num_bytes)
+        timing = None if exact or self.adaptation is None else self.adaptation.timing(key)
+        if timing is not None:
+            deadline_ms = 2 * timing.stage_ms
         else:
-            deadline_ms = self.bound.deadline_ms
+            deadline_ms = self.config.exact_deadline_ms if exact_deadline_ms is None else exact_deadline_ms
         with self.link.errors_named():
             operation = self.link.engine.all_reduce(
                 data=memory.address,
@@ -139,10 +148,11 @@ class TransposeAllReduce:
                 exact=exact,
                 deadline_s=deadline_ms / 1e3,
                 average=average,
+                **({} if timing is None else _announced(timing)),
             )
         self._next_operation = operation + 1
         self._in_flight[operation] = memory
-        return Pending(operation, bucket, memory, exact, deadline_ms)
+        return Pending(operation, bucket, memory, exact, deadline_ms, key)
 
     def _finish(self, pending: Pending) -> Outcome:
         try:
@@ -165,33 +175,98 @@ class TransposeAllReduce:
         _raise_for_status(report, pending)
         outcome = _outcome(report, pending, self.link.rank)
         if warming_up:
-            self._warmup_ms.append(outcome.elapsed_ms)
+            stages_ms = self._warmup_stages_ms.setdefault(outcome.num_bytes, [])
+            stages_ms += [outcome.contributions_ms, outcome.results_ms]
+        elif self.adaptation is not None and not pending.exact:
+            self._learn(self.adaptation, pending, report)
         return outcome
+
+    def _largest_is_measured(self) -> bool:
+        """The same on every rank: it depends on the calls alone."""
+        started = self._num_warmup_started
+        return bool(started) and started[max(started)] >= self.config.warmup_operations
 
     def _measure_bound(self) -> None:
         for pending in list(self._warmup.values()):
             self._finished[pending.operation] = self._finish(pending)
-        by_rank = self._exchange(max(self._warmup_ms, default=self.config.exact_deadline_ms))
-        self.adopt(measured_bound(by_rank, factor=self.config.deadline_factor, floor_ms=self.config.deadline_floor_ms))
+        largest = max(self._num_warmup_started)
+        own_ms = self._warmup_stages_ms.get(largest, [])
+        count = 2 * self.config.warmup_operations
+        # A rank that could not finish all of its operations says so with fewer times than expected.
+        by_rank = self._exchange([*own_ms[:count], *([-1.0] * (count - len(own_ms)))])
+        measured = [[ms for ms in of_rank if ms >= 0] for of_rank in by_rank]
+        if any(measured):
+            self.adopt(HardBound.measured(measured, largest, self.config.deadline_floor_ms / 2))
+        else:
+            self.adopt(HardBound.unmeasured(self.config.exact_deadline_ms))
 
-    def _exchange(self, value: float, deadline_ms: float | None = None) -> list[float]:
-        """Every rank's value, by rank: the sum of vectors in which each rank fills its own place."""
-        values = array.array("d", bytes(8 * self.link.num_ranks))
-        values[self.link.rank] = value
+    def _exchange(self, own: Sequence[float], deadline_ms: float | None = None) -> list[list[float]]:
+        """Every rank's values, by rank: the sum of vectors in which each rank fills its own place."""
+        values = array.array("d", bytes(8 * len(own) * self.link.num_ranks))
+        begin = len(own) * self.link.rank
+        values[begin : begin + len(own)] = array.array("d", own)
         memory = Memory(values.buffer_info()[0], len(values), _native.Format.f64, values)
         self._finish(self._submit(memory, _AGREEMENT_LAYOUT, None, True, False, deadline_ms))
-        return list(values)
+        return [list(values[at : at + len(own)]) for at in range(0, len(values), len(own))]
 
-    def adopt(self, bound: Bound) -> None:
-        self.bound = bound
-        self.link.publish(
-            from_operation=self._next_operation,
-            stage_ms=bound.stage_ms,
-            usual_stage_ms=bound.usual_stage_ms,
-            early_wait_ratio=bound.early_wait_ratio(self.config.early_wait_ratio),
+    def _learn(self, adaptation: Adaptation, pending: Pending, report: _native.OperationReport) -> None:
+        others = [rank for rank in range(self.link.num_ranks) if rank != self.link.rank]
+        if not others:
+            return
+        peers = {rank: report.peers[rank] for rank in others}
+        contributions = StageSeen(
+            cast(StageClosed, report.contributions_end.name),
+            report.contributions_s * 1e3,
+            {rank: peer.contributed for rank, peer in peers.items()},
+            {rank: peer.contribution_size for rank, peer in peers.items()},
+            [peer.contributions_sample_us / 1e3 or None for peer in peers.values()],
         )
+        results = StageSeen(
+            cast(StageClosed, report.results_end.name),
+            report.results_s * 1e3,
+            {rank: peer.results for rank, peer in peers.items()},
+            {rank: peer.result_size for rank, peer in peers.items()},
+            [peer.results_sample_us / 1e3 or None for peer in peers.values()],
+        )
+        expected = contributions.expected + results.expected
+        late_ratio = min(1.0, report.late_elements / expected) if expected else 0.0
+        element_bytes = pending.memory.num_bytes / max(1, pending.memory.count)
+        num_packets = math.ceil(expected * element_bytes / self.link.agreement.datagram_bytes)
+        adaptation.observe(pending.key, (contributions, results), late_ratio, num_packets)
+        if adaptation.credit != self._credit:
+            self._publish(adaptation)
+
+    def adopt(self, bound: HardBound) -> None:
+        self.adaptation = Adaptation(
+            bound,
+            self.link.num_ranks,
+            least_wait_ratio=self.config.early_wait_least_ratio,
+            most_wait_ratio=self.config.early_wait_most_ratio,
+            most_credit=self.config.credit,
+        )
+        self._publish(self.adaptation)
         if self.link.num_ranks > 1:
-            logger.info("[rank %d] an all-reduce ends within %s", self.link.rank, bound.reason)
+            logger.info("[rank %d] %s", self.link.rank, bound.reason)
+
+    def _publish(self, adaptation: Adaptation) -> None:
+        """What holds for operations that a peer opens before this rank calls them."""
+        self._credit = adaptation.credit
+        bound_ms = adaptation.bound.t_b_ms
+        self.link.publish(
+            from_operation=self._next_operation, stage_ms=bound_ms, usual_stage_ms=bound_ms, credit=self._credit
+        )
+
+
+def _announced(timing: Timing) -> dict[str, Any]:
+    waits, samples = timing.early_wait_ms, timing.samples_ms
+    return {
+        "early_wait_s": (waits[0] / 1e3, waits[1] / 1e3),
+        "samples_us": (_microseconds(samples[0]), _microseconds(samples[1])),
+    }
+
+
+def _microseconds(ms: float) -> int:
+    return min(0xFFFFFFFF, int(ms * 1e3))
 
 
 _ERRORS: dict[_native.Status, tuple[type[OperationError], str, str]] = {

@@ -21,14 +21,14 @@ from lab.lab_processes import needs_lab
 
 
 def plan(**changes: Any) -> grid.Plan:
-    peers = parse_peers("holdfast,gloo-cubic,gloo-tuned,gloo-tuned-bf16")
+    peers = parse_peers("holdfast,gloo-cubic,gloo-tuned,gloo-tuned-bf16,holdfast-bf16")
     return dataclasses.replace(grid.Plan(peers, 2, ["lossy-1"], [20_000], 6, Config()), **changes)
 
 
 @needs_lab
 def test_all_peers_meet_the_lab_network_and_are_right() -> None:
     (rows,) = grid.run(plan())
-    assert [row.peer for row in rows] == ["holdfast", "gloo-cubic", "gloo-tuned", "gloo-tuned-bf16"]
+    assert [row.peer for row in rows] == ["holdfast", "gloo-cubic", "gloo-tuned", "gloo-tuned-bf16", "holdfast-bf16"]
     assert [(row.congestion_control, row.rto_min_ms) for row in rows[1:3]] == [("cubic", 200), ("bbr", 5)]
     for row in rows:
         assert row.wrong == 0

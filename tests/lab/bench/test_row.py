@@ -71,6 +71,7 @@ def test_loopback_has_neither_bounds_nor_a_switch() -> None:
 def test_half_the_bits_are_half_the_bytes() -> None:
     assert wire_bytes_per_rank(peer_named("gloo-tuned"), 4, 1000) == 1500
     assert wire_bytes_per_rank(peer_named("gloo-tuned-bf16"), 4, 1000) == 750
+    assert wire_bytes_per_rank(peer_named("holdfast-bf16"), 4, 1000) == 750
 
 
 def test_quantiles_are_values_that_were_measured() -> None:

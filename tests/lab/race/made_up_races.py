@@ -98,7 +98,7 @@ def _run(result: RaceResult, peer: str, num_steps: int, rng: random.Random) -> R
         lateness=SwitchLateness(*late_us, losses={"random_loss": packets // 100, "port_queue": rng.randint(0, 90)}),
         explain=(
             "rank 0 of 4 at 10.0.0.1 port 38762, encrypted",
-            "bound: an all-reduce ends within 96.0 ms: 4 x the slowest warm-up operation (24.0 ms, rank 2)",
+            "bound: t_B 48.0 ms a stage of 400,000 bytes: 95 % of 160 warm-up stages took 48.0 ms or less (rank 2)",
             "datagrams: 1472 bytes, the smallest path MTU of the job",
             "rank 1: alive, round trip 0.41 ms, at most 212 KiB in flight, 5204 of 518833 lost",
         )

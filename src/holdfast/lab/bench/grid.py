@@ -16,7 +16,7 @@ from holdfast.lab.cloud import Cloud
 from holdfast.lab.peer import Peer
 
 # Warm-up fills caches, lets TCP find its window and Holdfast measure its bound; it is not counted.
-WARMUP_ITERATIONS = 8
+WARMUP_ITERATIONS = 24
 MAX_ATTEMPTS = 3
 _LOOK_BACK_NS = 110 * 1_000_000_000  # the switch remembers 120 s
 

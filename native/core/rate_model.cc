@@ -1,0 +1,118 @@
+#include "core/rate_model.h"
+
+#include <algorithm>
+#include <array>
+
+namespace holdfast {
+namespace {
+
+// Constants of BBR v1, as specs/ltp.md 3.7 lists them.
+constexpr double startup_gain = 2.885;
+constexpr double drain_gain = 1 / startup_gain;
+constexpr std::array<double, 8> probe_gains{1.25, 0.75, 1, 1, 1, 1, 1, 1};
+constexpr double window_gain = 2;
+constexpr double startup_growth = 1.25;
+constexpr int startup_patience_rounds = 3;
+
+constexpr int tolerable_round_trips = 5;
+constexpr int tolerable_host_jitters = 5;
+
+constexpr Duration initial_rtt_guess = millisecond;
+// The smallest window may always leave within this time: one round of a minute (a stopped process) must not set a rate
+// at which the next datagram waits for another.
+constexpr Duration longest_paced_window = 100 * millisecond;
+// Hosts answer in their own time: a thread waits for its core. A window that fits a round trip of a tenth of a
+// millisecond would run dry with every such wait, the rate found would be that of the dry path, and the next window
+// smaller still.
+constexpr Duration host_jitter = millisecond;
+
+}  // namespace
+
+void ModelRule::on_sample(const RateSample& sample) {
+  if (sample.round_started) ++round_;
+  base_rtt_.add(sample.now, sample.rtt);
+  // The first flight of a burst, or a lone ping, may prove the path faster than thought, but never say how fast it is.
+  const bool says_less = sample.app_limited && (bandwidth_.empty() || sample.bytes_per_second < bandwidth_.value());
+  if (sample.bytes_per_second > 0 && !says_less) bandwidth_.add(round_, sample.bytes_per_second);
+  add_aggregation_sample(sample.now, sample.acknowledged_bytes);
+  advance_phase(sample);
+  if (sample.rtt > 0)
+    smoothed_rtt_ = smoothed_rtt_ == 0 ? sample.rtt : smoothed_rtt_ + (sample.rtt - smoothed_rtt_) / 4;
+}
+
+void ModelRule::add_aggregation_sample(Time now, std::uint64_t bytes) {
+  const double expected = bandwidth_.value() * in_seconds(now - aggregation_started_at_);
+  if (static_cast<double>(aggregated_bytes_) <= expected) {
+    aggregation_started_at_ = now;
+    aggregated_bytes_ = bytes;
+    return;
+  }
+  aggregated_bytes_ += bytes;
+  aggregation_.add(round_, static_cast<double>(aggregated_bytes_) - expected);
+}
+
+void ModelRule::advance_phase(const RateSample& sample) {
+  switch (phase_) {
+    case Phase::startup:
+      if (!sample.round_started || sample.app_limited) return;
+      if (bandwidth_.value() >= startup_best_ * startup_growth) {
+        startup_best_ = bandwidth_.value();
+        startup_rounds_without_growth_ = 0;
+      } else if (++startup_rounds_without_growth_ >= startup_patience_rounds) {
+        phase_ = Phase::drain;
+        cycle_started_at_ = sample.now;
+      }
+      return;
+    case Phase::drain:
+      if (sample.now - cycle_started_at_ < base_rtt_.value()) return;
+      phase_ = Phase::probe;
+      cycle_index_ = 2;
+      cycle_started_at_ = sample.now;
+      return;
+    case Phase::probe:
+      if (sample.now - cycle_started_at_ < base_rtt_.value()) return;
+      cycle_index_ = (cycle_index_ + 1) % probe_gains.size();
+      cycle_started_at_ = sample.now;
+      return;
+  }
+}
+
+double ModelRule::gain() const {
+  switch (phase_) {
+    case Phase::startup: return startup_gain;
+    case Phase::drain: return drain_gain;
+    case Phase::probe: break;
+  }
+  return probe_gains[cycle_index_];
+}
+
+double ModelRule::pacing_bytes_per_second() const {
+  if (bandwidth_.empty()) {
+    const double window = static_cast<double>(initial_window_datagrams * datagram_bytes_);
+    return startup_gain * window / in_seconds(initial_rtt_guess);
+  }
+  const double least = static_cast<double>(min_window_datagrams * datagram_bytes_) / in_seconds(longest_paced_window);
+  return std::max(least, gain() * assumed_bandwidth());
+}
+
+// The bandwidth is the best of many round trips, so it hears late that a port has slowed down. The queue that grows
+// there shows at once, in the round trip: what is beyond a tolerable one is taken off the window.
+double ModelRule::window_bytes() const {
+  const double least = static_cast<double>(min_window_datagrams * datagram_bytes_);
+  const auto tolerable = static_cast<double>(
+      std::max(tolerable_round_trips * base_rtt_.value(), base_rtt_.value() + tolerable_host_jitters * host_jitter));
+  const double excess = smoothed_rtt_ == 0 ? 1 : std::max(1.0, static_cast<double>(smoothed_rtt_) / tolerable);
+  return std::max(least, modelled_window() / excess);
+}
+
+double ModelRule::modelled_window() const {
+  const double least = static_cast<double>(min_window_datagrams * datagram_bytes_);
+  if (bandwidth_.empty() || base_rtt_.value() == 0) {
+    return static_cast<double>(initial_window_datagrams * datagram_bytes_);
+  }
+  const double product = assumed_bandwidth() * in_seconds(std::max(base_rtt_.value(), host_jitter));
+  const double gain = phase_ == Phase::startup ? startup_gain : window_gain;
+  return std::max(least, gain * product + aggregation_.value());
+}
+
+}  // namespace holdfast

@@ -1,0 +1,131 @@
+"""All numbers of the bounded all-reduce in one place: what the next operation is given, and what each one teaches.
+
+Fed with what an operation reported, asked before the next: t_B for its size, the silence that ends each of its stages
+early, the samples to announce to the peers, and how many senders this rank is willing to hear at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from holdfast.control.change import NetworkChange
+from holdfast.control.early_timeout import EarlyTimeout, StageEnd, stage_sample_ms
+from holdfast.control.early_wait import EarlyWait
+from holdfast.control.hard_bound import HardBound
+from holdfast.control.incast import Incast, loss_among_heard
+from holdfast.control.recalibration import WIDENING, Recalibration
+
+BucketKey = tuple[int, int]
+"""Layout and bytes: what is the same bucket, whatever its index."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What an operation is called with."""
+
+    stage_ms: float
+    """t_B."""
+    early_wait_ms: tuple[float, float]
+    """x t_C, for contributions and results."""
+    samples_ms: tuple[float, float]
+    """What these stages took the last time; 0: not known yet."""
+
+
+@dataclass(frozen=True)
+class StageSeen:
+    """One stage of one operation, as this rank saw it."""
+
+    end: StageEnd
+    elapsed_ms: float
+    received_by_peer: Mapping[int, int]
+    """Elements, of those that each peer should have sent."""
+    expected_by_peer: Mapping[int, int]
+    samples_ms: Sequence[float | None]
+    """What the peers announced that this stage took them the last time."""
+
+    @property
+    def received(self) -> int:
+        return sum(self.received_by_peer.values())
+
+    @property
+    def expected(self) -> int:
+        return sum(self.expected_by_peer.values())
+
+
+class _Bucket:
+    def __init__(self, bound_ms: float) -> None:
+        self.early = (EarlyTimeout(bound_ms), EarlyTimeout(bound_ms))
+        self.samples_ms = (0.0, 0.0)
+
+
+class Adaptation:
+    def __init__(
+        self, bound: HardBound, num_ranks: int, *, least_wait_ratio: float, most_wait_ratio: float, most_credit: int = 0
+    ) -> None:
+        """`most_credit` 0: as many as there are."""
+        self.bound = bound
+        self._early_wait = EarlyWait(least_wait_ratio, most_wait_ratio)
+        self._incast = Incast(num_ranks)
+        self._most_credit = most_credit
+        self._buckets: dict[BucketKey, _Bucket] = {}
+        self._change = NetworkChange()
+        self._recalibration: Recalibration | None = None
+
+    @property
+    def credit(self) -> int:
+        return min(self._incast.credit, self._most_credit) if self._most_credit else self._incast.credit
+
+    def timing(self, key: BucketKey) -> Timing:
+        stage_ms = self._stage_ms(key)
+        bucket = self._buckets.setdefault(key, _Bucket(stage_ms))
+        contributions, results = (self._early_wait.wait_ms(early.t_c_ms) for early in bucket.early)
+        return Timing(stage_ms, (contributions, results), bucket.samples_ms)
+
+    def observe(self, key: BucketKey, stages: tuple[StageSeen, StageSeen], late_ratio: float, num_packets: int) -> None:
+        """One operation has ended. `late_ratio`: the share of one that arrived since the last, after its close."""
+        stage_ms = self._stage_ms(key)
+        bucket = self._buckets.setdefault(key, _Bucket(stage_ms))
+        samples = []
+        for stage, early in zip(stages, bucket.early, strict=True):
+            sample_ms = stage_sample_ms(stage.end, stage.elapsed_ms, stage_ms, stage.received, stage.expected)
+            early.update(sample_ms, stage.samples_ms)
+            samples.append(sample_ms)
+        bucket.samples_ms = (samples[0], samples[1])
+        self._early_wait.observe(late_ratio)
+        self._observe_incast(stages, num_packets)
+        if key[1] == self.bound.num_bytes:
+            self._observe_change(bucket, stages)
+
+    def _stage_ms(self, key: BucketKey) -> float:
+        return self.bound.stage_ms(key[1]) * (1.0 if self._recalibration is None else WIDENING)
+
+    def _observe_change(self, bucket: _Bucket, stages: Sequence[StageSeen]) -> None:
+        if self._recalibration is None:
+            hit_bound = any(stage.end == "bound" for stage in stages)
+            t_c_ms = sum(early.t_c_ms for early in bucket.early)
+            if self._change.observe(hit_bound=hit_bound, t_c_ms=t_c_ms) is not None:
+                self._recalibration = Recalibration(self._change.explain())
+        elif self._recalibration.add(bucket.samples_ms, (ms for stage in stages for ms in stage.samples_ms)):
+            before, self.bound = self.bound, self._recalibration.bound(self.bound)
+            self._change.recalibrated(before.t_b_ms, self.bound.t_b_ms)
+            self._recalibration = None
+
+    def _observe_incast(self, stages: Sequence[StageSeen], num_packets: int) -> None:
+        received = [count for stage in stages for count in stage.received_by_peer.values()]
+        expected = [count for stage in stages for count in stage.expected_by_peer.values()]
+        everybody_heard = all(got > 0 for got, want in zip(received, expected, strict=True) if want)
+        hit_bound = everybody_heard and any(stage.end == "bound" for stage in stages)
+        self._incast.observe(loss_among_heard(received, expected), num_packets, hit_bound=hit_bound)
+
+    def explain(self) -> list[str]:
+        standing = self._change if self._recalibration is None else self._recalibration
+        changes = [f"network: {standing.explain()}"] if self.bound.num_bytes else []
+        lines = [f"bound: {self.bound.reason}", *changes, f"early end: {self._early_wait.explain()}"]
+        if self._buckets:
+            largest = max(self._buckets, key=lambda key: key[1])
+            for name, early in zip(("contributions", "results"), self._buckets[largest].early, strict=True):
+                lines.append(f"{name} of the largest bucket ({largest[1]:,} bytes): {early.explain()}")
+        limited = f", of at most {self._most_credit} allowed" if self._most_credit else ""
+        lines.append(f"incast: {self._incast.explain()}{limited}")
+        return lines

@@ -1,0 +1,82 @@
+"""The policies together: what an operation is called with, and what many of them teach."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from holdfast.control.adaptation import Adaptation, StageSeen
+from holdfast.control.early_timeout import StageEnd
+from holdfast.control.hard_bound import HardBound
+
+BYTES = 1 << 20
+KEY = (7, BYTES)
+NUM_RANKS = 4
+
+
+def adaptation(bound: HardBound | None = None, **limits: float) -> Adaptation:
+    measured = HardBound.measured([[20.0] * 40] * NUM_RANKS, BYTES, 10.0)
+    options = {"least_wait_ratio": 0.01, "most_wait_ratio": 0.5, **limits}
+    return Adaptation(bound or measured, NUM_RANKS, **options)  # type: ignore[arg-type]
+
+
+def stage(took_ms: float, bound_ms: float, announced_ms: float | None = None, lost: int = 0) -> StageSeen:
+    end: StageEnd = "bound" if took_ms >= bound_ms else "early" if lost else "complete"
+    expected = dict.fromkeys((1, 2, 3), 1000)
+    received = {**expected, 2: 1000 - lost}
+    return StageSeen(end, min(took_ms, bound_ms), received, expected, [announced_ms] * 3)
+
+
+def test_before_anything_is_known_a_stage_may_take_its_bound_and_announces_nothing() -> None:
+    timing = adaptation().timing(KEY)
+    assert timing.stage_ms == 20.0
+    assert timing.early_wait_ms == (2.0, 2.0)
+    assert timing.samples_ms == (0.0, 0.0)
+
+
+def test_buckets_are_kept_apart_and_scaled() -> None:
+    made = adaptation()
+    made.observe(KEY, (stage(8.0, 20.0, 8.0), stage(12.0, 20.0, 12.0)), 0.0, 2000)
+    assert made.timing(KEY).samples_ms == (8.0, 12.0)
+    assert made.timing(KEY).early_wait_ms[0] == pytest.approx(0.1 * (0.95 * 8 + 0.05 * 20), abs=0.2)
+    assert made.timing((7, BYTES // 2)).samples_ms == (0.0, 0.0)
+    assert made.timing((7, BYTES // 2)).stage_ms == 10.0
+
+
+def test_a_network_that_stays_slow_is_measured_again_and_then_fits() -> None:
+    made, noise = adaptation(), random.Random(3)
+    hits = []
+    for _ in range(600):
+        bound_ms = made.timing(KEY).stage_ms
+        took_ms = 45.0 * noise.uniform(0.9, 1.1)
+        hits.append(took_ms >= bound_ms)
+        made.observe(KEY, (stage(took_ms, bound_ms, min(took_ms, bound_ms)),) * 2, 0.0, 2000)
+        made.timing(KEY)
+    # Twice the old bound was not enough at first, so it took more than one round.
+    assert 45.0 < made.bound.t_b_ms < 60.0
+    assert sum(hits[-100:]) <= 20
+    assert "measured again" in made.bound.reason
+
+
+def test_a_given_bound_is_never_changed() -> None:
+    made = adaptation(HardBound.given(10.0))
+    for _ in range(400):
+        made.observe(KEY, (stage(50.0, 5.0),) * 2, 0.0, 2000)
+    assert made.bound.t_b_ms == 5.0
+
+
+def test_credit_falls_with_incast_and_never_passes_its_limit() -> None:
+    made = adaptation(most_credit=2)
+    assert made.credit == 2
+    for _ in range(30):
+        made.observe(KEY, (stage(9.0, 20.0, lost=600 if made.credit > 1 else 0),) * 2, 0.0, 2000)
+    assert made.credit == 1
+
+
+def test_everything_in_force_is_explained() -> None:
+    made = adaptation(most_credit=2)
+    made.observe(KEY, (stage(8.0, 20.0, 8.0), stage(12.0, 20.0, 12.0)), 0.0, 2000)
+    text = "\n".join(made.explain())
+    for expected in ("t_B 20.0 ms", "x 10.0%", "contributions of the largest bucket", "credit 3 of 3", "at most 2"):
+        assert expected in text, text
