@@ -356,6 +356,7 @@ void Endpoint::share_bandwidth() {
   int sharing = 0;
   for (const auto& path : paths_) {
     if (!path || path->state() != PeerState::alive || path->rate().bandwidth_bytes_per_second() == 0) continue;
+    if (path->rate().same_host()) continue;  // its traffic never sees the card
     sum += path->rate().bandwidth_bytes_per_second();
     ++sharing;
   }

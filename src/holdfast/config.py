@@ -54,6 +54,11 @@ class Config:
     early_wait_most_ratio: float = 0.5
     """Upper limit of x. Default 0.5, as in the paper. Cost of a high value: every loss is waited for that much longer."""
 
+    early_wait_floor_ms: float = 5.0
+    """A silence shorter than this never ends a stage, in milliseconds. Default 5: a sender that its scheduler puts aside
+    for a moment is silent too, and its last packets are not lost. Cost of a high value: every loss is waited for that
+    long (a quarter of it where every sender has said that all was sent)."""
+
     credit: int = 0
     """Most senders that a rank hears at once in a stage (incast). Default 0: no limit of yours; how many it is within
     the limit follows from the loss that more of them cause. Cost of 1: more rounds on a fast network."""
@@ -141,6 +146,7 @@ def _check(config: Config) -> None:
             raise ConfigError(f"{name} must be above zero and finite, not {value}", what_to_try="leave it out")
     not_negative = (
         "deadline_floor_ms",
+        "early_wait_floor_ms",
         "warmup_operations",
         "receive_buffer_bytes",
         "send_buffer_bytes",

@@ -16,7 +16,7 @@ import holdfast
 from holdfast.bridge.buffers import BufferAverager
 from holdfast.reduce.transpose import TransposeAllReduce
 
-AMPLE = {"deadline_ms": 20_000.0}
+AMPLE = {"deadline_ms": 20_000.0, "early_wait_floor_ms": 5_000.0}
 
 
 def inputs_of(rank: int, step: int) -> torch.Tensor:

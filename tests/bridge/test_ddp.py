@@ -33,7 +33,7 @@ from holdfast.errors import (
     UnsupportedGradient,
 )
 
-AMPLE = {"deadline_ms": 20_000.0, "join_timeout_s": 20.0}
+AMPLE = {"deadline_ms": 20_000.0, "early_wait_floor_ms": 5_000.0, "join_timeout_s": 20.0}
 SLACK_MS = 900.0
 
 
@@ -222,7 +222,7 @@ def test_thirty_steps_end_with_bit_identical_replicas(run_ranks, make: Callable[
 
 
 def test_the_measured_bound_trains_as_well(run_ranks) -> None:
-    settings = {"deadline_floor_ms": 20_000.0, "join_timeout_s": 20.0}
+    settings = {"deadline_floor_ms": 20_000.0, "early_wait_floor_ms": 5_000.0, "join_timeout_s": 20.0}
     results = run_ranks(train, 2, normalised, 12, settings, group=True)
     assert results[0] == results[1]
 

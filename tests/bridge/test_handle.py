@@ -19,7 +19,7 @@ from holdfast.bridge.handle import _percentile, _Totals
 from holdfast.errors import ConfigError, HandleClosed
 from holdfast.outcome import Outcome, PeerOutcome
 
-AMPLE = {"deadline_ms": 20_000.0}
+AMPLE = {"deadline_ms": 20_000.0, "early_wait_floor_ms": 5_000.0}
 
 
 def attached(

@@ -16,7 +16,7 @@ import holdfast
 from holdfast.codec.cast import Cast, _Feedback
 from holdfast.errors import BucketMismatch
 
-AMPLE = {"deadline_ms": 20_000.0, "join_timeout_s": 20.0}
+AMPLE = {"deadline_ms": 20_000.0, "early_wait_floor_ms": 5_000.0, "join_timeout_s": 20.0}
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -101,7 +101,13 @@ def train(member: Member, wire: str, rounding: str) -> tuple[torch.Tensor, int]:
     model = wrapped(bucket_cap_mb=0.002)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     handle = holdfast.attach(
-        model, optimizer, wire=wire, rounding=rounding, deadline_floor_ms=20_000.0, join_timeout_s=20.0
+        model,
+        optimizer,
+        wire=wire,
+        rounding=rounding,
+        deadline_floor_ms=20_000.0,
+        early_wait_floor_ms=5_000.0,
+        join_timeout_s=20.0,
     )
     for step in range(20):
         optimizer.zero_grad()

@@ -26,7 +26,7 @@ def test_a_short_race_in_the_lab_ends_with_table_report_picture_and_figures(tmp_
     """Two hosts reach 20 % within the first turn of ten steps."""
     done = holdfast(
         "race", "--hosts", "2", "--profile", "lossy-1", "--task", "digits", "--peers", "gloo-tuned-bf16,holdfast",
-        "--target", "0.2", "--max-steps", "30", "--output", str(tmp_path),
+        "--target", "0.2", "--max-steps", "30", "--output", str(tmp_path), HOLDFAST_WARMUP_OPERATIONS="2",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     document = json.loads((tmp_path / race.FIGURES).read_text())

@@ -17,7 +17,7 @@ NUM_RANKS = 4
 
 def adaptation(bound: HardBound | None = None, **limits: float) -> Adaptation:
     measured = HardBound.measured([[20.0] * 40] * NUM_RANKS, BYTES, 10.0)
-    options = {"least_wait_ratio": 0.01, "most_wait_ratio": 0.5, **limits}
+    options = {"least_wait_ratio": 0.01, "most_wait_ratio": 0.5, "wait_floor_ms": 0.1, **limits}
     return Adaptation(bound or measured, NUM_RANKS, **options)  # type: ignore[arg-type]
 
 

@@ -80,7 +80,7 @@ def test_users_limits_hold() -> None:
 
 def test_the_silence_is_never_a_moment_only() -> None:
     assert EarlyWait().wait_ms(200.0) == 20.0
-    assert EarlyWait().wait_ms(1.0) == 1.0
+    assert EarlyWait(floor_ms=5.0).wait_ms(1.0) == 5.0
 
 
 @given(st.lists(st.floats(0, 1), max_size=300))

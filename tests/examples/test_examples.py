@@ -28,7 +28,7 @@ def _torchrun(num_ranks: int, script: str, *arguments: str) -> str:
 
 def test_minimal_ends_with_an_outcome_on_every_rank() -> None:
     said = _torchrun(2, "minimal.py")
-    assert len(re.findall(r"operation 20: [\d.]+% delivered in [\d.]+ of at most [\d.]+ ms", said)) == 2
+    assert len(re.findall(r"operation 40: [\d.]+% delivered in [\d.]+ of at most [\d.]+ ms", said)) == 2
 
 
 def test_the_late_rank_is_named_and_its_shard_is_served() -> None:

@@ -1340,4 +1340,22 @@ HF_CASE(without_room_in_the_card_acks_and_ends_leave_and_data_waits) {
   HF_CHECK(!has(afterwards, PacketType::data));
 }
 
+HF_CASE(what_stays_on_the_host_says_nothing_about_the_card) {
+  const auto card_queue_after_an_operation = [](bool same_host) {
+    Network network(3, [same_host](EndpointSettings& settings) {
+      for (PeerSettings& peer : settings.peers) peer.same_host = same_host;
+    });
+    network.join();
+    auto data = gradients(3, 200'000);
+    for (std::uint16_t rank = 0; rank < 3; ++rank) {
+      network[rank].call(network.now, call_on(data[rank], Delivery::exact, second));
+    }
+    network.run_for(second);
+    HF_CHECK(is_mean(data[0], 3));
+    return network[0].card_queue_bytes();
+  };
+  HF_CHECK(card_queue_after_an_operation(false) > 32 * 1024);
+  HF_EQUAL(card_queue_after_an_operation(true), 32u * 1024);
+}
+
 HF_TEST_MAIN

@@ -72,7 +72,7 @@ def reduce_all(
     member: Member, cases: list[tuple[int, torch.dtype]], settings: dict[str, Any], exact: bool, average: bool
 ) -> list[str]:
     """Every case in one operation; the digests of the results."""
-    link = member.join(deadline_ms=AMPLE_MS, **settings)
+    link = member.join(deadline_ms=AMPLE_MS, early_wait_floor_ms=AMPLE_MS / 4, **settings)
     reducer = TransposeAllReduce(link)
     digests = []
     for seed, (count, dtype) in enumerate(cases):
@@ -163,7 +163,7 @@ def test_deterministic_runs_repeat_bit_for_bit(run_ranks) -> None:
 
 
 def reduce_special(member: Member) -> list[list[float]]:
-    reducer = TransposeAllReduce(member.join(deadline_ms=AMPLE_MS))
+    reducer = TransposeAllReduce(member.join(deadline_ms=AMPLE_MS, early_wait_floor_ms=AMPLE_MS / 4))
     results = []
     for dtype in DTYPES:
         tensor = torch.zeros(3 * 257, dtype=dtype)
@@ -187,7 +187,7 @@ def test_nan_and_infinity_travel_and_stay_where_they_are(run_ranks) -> None:
 
 
 def many_in_flight(member: Member, num_operations: int) -> list[str]:
-    reducer = TransposeAllReduce(member.join(deadline_ms=AMPLE_MS))
+    reducer = TransposeAllReduce(member.join(deadline_ms=AMPLE_MS, early_wait_floor_ms=AMPLE_MS / 4))
     tensors = [gradient_of(member.rank, 1000 + 37 * n, DTYPES[n % 4], n) for n in range(num_operations)]
     pending = [reducer.start(memory_of(tensor), layout=n, bucket=n) for n, tensor in enumerate(tensors)]
     for n in reversed(range(num_operations)):  # waiting in another order than starting
@@ -205,7 +205,7 @@ def test_many_operations_in_flight(run_ranks) -> None:
 
 
 def keys_change_in_flight(member: Member) -> tuple[list[int], list[int]]:
-    link = member.join(deadline_ms=AMPLE_MS, packets_per_key=64, datagram_bytes=1472)
+    link = member.join(deadline_ms=AMPLE_MS, early_wait_floor_ms=AMPLE_MS / 4, packets_per_key=64, datagram_bytes=1472)
     reducer = TransposeAllReduce(link)
     for seed in range(6):
         tensor = gradient_of(member.rank, 50_021, torch.float32, seed)
@@ -243,7 +243,9 @@ def warm_up(member: Member, settings: dict[str, Any]) -> tuple[list[bool], list[
 
 
 def test_the_bound_is_measured_by_the_first_five_operations_and_is_the_same_everywhere(run_ranks) -> None:
-    results = run_ranks(warm_up, 3, {"warmup_operations": 5, "deadline_floor_ms": 10_000.0})
+    results = run_ranks(
+        warm_up, 3, {"warmup_operations": 5, "deadline_floor_ms": 10_000.0, "early_wait_floor_ms": 2_000.0}
+    )
     for exact, bounds, reason in results:
         assert exact == [True] * 5 + [False] * 3
         assert bounds[:5] == [60_000.0] * 5
@@ -253,14 +255,18 @@ def test_the_bound_is_measured_by_the_first_five_operations_and_is_the_same_ever
 
 
 def test_a_measured_bound_has_a_floor(run_ranks) -> None:
-    for _, bounds, reason in run_ranks(warm_up, 2, {"warmup_operations": 5, "deadline_floor_ms": 15_000.0}):
+    for _, bounds, reason in run_ranks(
+        warm_up, 2, {"warmup_operations": 5, "deadline_floor_ms": 15_000.0, "early_wait_floor_ms": 2_000.0}
+    ):
         assert bounds[-1] == 15_000.0
         assert "floor" in reason
 
 
 def warm_up_in_flight(member: Member) -> list[bool]:
     """As DDP does it: several buckets start before the first is waited for."""
-    reducer = TransposeAllReduce(member.join(warmup_operations=3, deadline_floor_ms=10_000.0))
+    reducer = TransposeAllReduce(
+        member.join(warmup_operations=3, deadline_floor_ms=10_000.0, early_wait_floor_ms=2_000.0)
+    )
     tensors = [gradient_of(member.rank, 501, torch.float32, seed) for seed in range(7)]
     pending = [reducer.start(memory_of(tensor)) for tensor in tensors]
     outcomes = [reducer.finish(entry) for entry in pending]

@@ -61,11 +61,18 @@ class _Bucket:
 
 class Adaptation:
     def __init__(
-        self, bound: HardBound, num_ranks: int, *, least_wait_ratio: float, most_wait_ratio: float, most_credit: int = 0
+        self,
+        bound: HardBound,
+        num_ranks: int,
+        *,
+        least_wait_ratio: float,
+        most_wait_ratio: float,
+        wait_floor_ms: float,
+        most_credit: int = 0,
     ) -> None:
         """`most_credit` 0: as many as there are."""
         self.bound = bound
-        self._early_wait = EarlyWait(least_wait_ratio, most_wait_ratio)
+        self._early_wait = EarlyWait(least_wait_ratio, most_wait_ratio, wait_floor_ms)
         self._incast = Incast(num_ranks)
         self._most_credit = most_credit
         self._buckets: dict[BucketKey, _Bucket] = {}

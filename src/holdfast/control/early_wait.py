@@ -21,18 +21,18 @@ LATE_SHARE_HIGH = 0.001
 LATE_SHARE_LOW = 0.0001
 WINDOW = 100
 LEAST_OPERATIONS_TO_DOUBLE = 10
-LEAST_SILENCE_MS = 1.0
-"""A sender that the scheduler puts aside for a moment is silent too, and its last packets are not lost."""
 
 
 class EarlyWait:
     """x of one rank, between limits that the user may give."""
 
-    def __init__(self, least_ratio: float = LEAST_RATIO, most_ratio: float = MOST_RATIO) -> None:
+    def __init__(self, least_ratio: float = LEAST_RATIO, most_ratio: float = MOST_RATIO, floor_ms: float = 0.0) -> None:
+        """`floor_ms`: a shorter silence means nothing. A sender that its scheduler puts aside is silent too."""
         if not 0 < least_ratio <= most_ratio:
             raise ValueError(f"x cannot stay between {least_ratio:g} and {most_ratio:g}")
         self._least_ratio = least_ratio
         self._most_ratio = most_ratio
+        self._floor_ms = floor_ms
         self._num_operations = 0
         self._sum_late = 0.0
         self.ratio = self._limited(START_RATIO)
@@ -55,7 +55,7 @@ class EarlyWait:
 
     def wait_ms(self, t_c_ms: float) -> float:
         """The silence that ends a stage: x of t_C, or more where that is too short to mean anything."""
-        return max(LEAST_SILENCE_MS, self.ratio * t_c_ms)
+        return max(self._floor_ms, self.ratio * t_c_ms)
 
     def explain(self) -> str:
         return f"x {self.ratio:.1%} of t_C: {self._reason}"

@@ -242,6 +242,7 @@ class TransposeAllReduce:
             self.link.num_ranks,
             least_wait_ratio=self.config.early_wait_least_ratio,
             most_wait_ratio=self.config.early_wait_most_ratio,
+            wait_floor_ms=self.config.early_wait_floor_ms,
             most_credit=self.config.credit,
         )
         self._publish(self.adaptation)
