@@ -35,6 +35,7 @@ build: $(VENV)/.built
 
 $(VENV)/.installed: requirements/dev.txt requirements/build.txt
 	@scripts/check-toolchain
+	@echo "setting up $(VENV): about three minutes, most of them torch"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements/dev.txt
 	@touch $@
