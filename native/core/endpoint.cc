@@ -37,6 +37,9 @@ constexpr Duration longest_wakeup_spacing = 500 * microsecond;
 // which wait behind it.
 constexpr Duration card_queue = millisecond;
 constexpr double min_card_queue_bytes = 32 * 1024;
+// So much more than the card can send is offered to it, all paths together: it stays busy, and a card that has become
+// faster is noticed.
+constexpr double card_overcommitment = 1.02;
 
 // It may find room when it is sent again.
 bool had_no_room(Drop drop) {
@@ -173,11 +176,11 @@ void Endpoint::say_goodbye() {
 
 // ---------------------------------------------------------------------------------------------------- datagrams
 
-void Endpoint::receive(Time now, std::span<std::uint8_t> datagram) {
-  if (const auto drop = accept(now, datagram)) ++drops_[static_cast<std::size_t>(*drop)];
+void Endpoint::receive(Time now, std::span<std::uint8_t> datagram, Duration age) {
+  if (const auto drop = accept(now, datagram, age)) ++drops_[static_cast<std::size_t>(*drop)];
 }
 
-std::optional<Drop> Endpoint::accept(Time now, std::span<std::uint8_t> datagram) {
+std::optional<Drop> Endpoint::accept(Time now, std::span<std::uint8_t> datagram, Duration age) {
   const std::size_t tag_size = tag_bytes_of(settings_.protection);
   if (datagram.size() < header_bytes + tag_size) return Drop::truncated;
   const std::size_t payload_size = datagram.size() - header_bytes - tag_size;
@@ -192,17 +195,18 @@ std::optional<Drop> Endpoint::accept(Time now, std::span<std::uint8_t> datagram)
     if (*drop == Drop::authentication) ++failed_authentications_[header.sender];
     return drop;
   }
-  const auto drop = dispatch(now, header, payload);
-  if (!drop || !had_no_room(*drop)) path.acknowledge(now, header);
+  const auto drop = dispatch(now, header, payload, age);
+  if (!drop || !had_no_room(*drop)) path.acknowledge(now, header, age);
   forward_path_events(header.sender);
   if (path.state() != known_states_[header.sender]) notice_peer_changes(now);
   return drop;
 }
 
-std::optional<Drop> Endpoint::dispatch(Time now, const Header& header, std::span<const std::uint8_t> payload) {
+std::optional<Drop> Endpoint::dispatch(Time now, const Header& header, std::span<const std::uint8_t> payload,
+                                       Duration age) {
   switch (header.type) {
     case PacketType::ack: {
-      const auto drop = paths_[header.sender]->on_ack(now, header, payload);
+      const auto drop = paths_[header.sender]->on_ack(now, payload, age);
       share_bandwidth();
       return drop;
     }
@@ -242,10 +246,13 @@ std::optional<Drop> Endpoint::to_operation(Time now, const Header& header, std::
   return drop;
 }
 
-bool Endpoint::fill(Time now, TransmitBatch& batch, bool card_has_room) {
+bool Endpoint::fill(Time now, TransmitBatch& batch, std::uint64_t card_queue_bytes) {
+  card_rate_.on_queue(now, card_queue_bytes);
+  const CardShare card = card_share(card_queue_bytes);
   for (std::uint16_t turn = 0; turn < settings_.num_ranks; ++turn) {
     const auto peer = static_cast<std::uint16_t>((next_to_fill_ + turn) % settings_.num_ranks);
-    if (!paths_[peer] || !paths_[peer]->fill(now, batch, card_has_room)) continue;
+    if (!paths_[peer] || !paths_[peer]->fill(now, batch, card)) continue;
+    if (!paths_[peer]->rate().same_host()) card_rate_.on_sent(batch.total_bytes);
     next_to_fill_ = static_cast<std::uint16_t>((peer + 1) % settings_.num_ranks);
     forward_path_events(peer);
     return true;
@@ -259,12 +266,26 @@ void Endpoint::after_event(OpenOperations::iterator found) {
   const Operation& operation = *found->second;
   if (operation.ended() && reported_.insert(found->first).second) {
     reports_.push_back(operation.report());
-    reports_.back().late_elements = std::exchange(late_elements_, 0);
+    complete_report(reports_.back());
   }
   if (!operation.retired()) return;
   if (!operation.called()) forgotten_.insert(found->first);
   reported_.erase(found->first);
   operations_.erase(found);
+}
+
+// What only the whole rank knows.
+void Endpoint::complete_report(OperationReport& report) {
+  report.late_elements = std::exchange(late_elements_, 0);
+  std::uint64_t expected = 0;
+  std::uint64_t received = 0;
+  for (const auto& path : paths_) {
+    if (!path) continue;
+    expected += path->counters().datagrams_expected;
+    received += path->counters().datagrams_received;
+  }
+  report.datagrams_expected = expected - std::exchange(reported_expected_, expected);
+  report.datagrams_received = received - std::exchange(reported_received_, received);
 }
 
 void Endpoint::sweep_operations() {
@@ -367,7 +388,22 @@ void Endpoint::share_bandwidth() {
   }
 }
 
-std::uint64_t Endpoint::card_queue_bytes() const {
+CardShare Endpoint::card_share(std::uint64_t queue_bytes) const {
+  CardShare share;
+  share.has_room = queue_bytes == 0 || queue_bytes < wanted_card_queue_bytes();
+  std::uint32_t credit = settings_.num_ranks;
+  for (const auto& path : paths_) {
+    if (!path || path->state() != PeerState::alive || path->rate().same_host()) continue;
+    ++share.num_paths;
+    if (path->peer_credit() != 0) credit = std::min<std::uint32_t>(credit, path->peer_credit());
+  }
+  share.num_paths = std::clamp(share.num_paths, 1u, credit);
+  if (!operations_.empty())
+    share.bytes_per_second = card_overcommitment * card_rate_.bytes_per_second() / share.num_paths;
+  return share;
+}
+
+std::uint64_t Endpoint::wanted_card_queue_bytes() const {
   return static_cast<std::uint64_t>(
       std::max(min_card_queue_bytes, bandwidth_bytes_per_second_ * in_seconds(card_queue)));
 }

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/card_rate.h"
 #include "core/note_inbox.h"
 #include "core/operation.h"
 #include "core/path.h"
@@ -69,15 +70,17 @@ class Endpoint final : private Outbox {
   void publish(const Parameters& parameters);
   void say_goodbye();
 
-  void receive(Time now, std::span<std::uint8_t> datagram);
+  // `age`: how long the datagram has waited for this rank to look, after the network had brought it.
+  void receive(Time now, std::span<std::uint8_t> datagram, Duration age = 0);
   void on_timer(Time now);
   Time next_timer() const;
   // How long datagrams may gather before they are looked at, without the peers noticing.
   Duration wakeup_spacing() const;
   // How much the network card should have waiting: enough to be busy, no more.
-  std::uint64_t card_queue_bytes() const;
-  // Fills one batch for one peer with what may leave now; peers take turns. False: nothing more.
-  bool fill(Time now, TransmitBatch& batch, bool card_has_room = true);
+  std::uint64_t wanted_card_queue_bytes() const;
+  // Fills one batch for one peer with what may leave now; peers take turns. False: nothing more. `card_queue_bytes` is
+  // what the network card has waiting.
+  bool fill(Time now, TransmitBatch& batch, std::uint64_t card_queue_bytes = 0);
 
   std::vector<OperationReport> take_reports() { return std::exchange(reports_, {}); }
   std::vector<Note> take_notes() { return std::exchange(notes_, {}); }
@@ -87,6 +90,7 @@ class Endpoint final : private Outbox {
   std::vector<PeerChange> take_peer_changes() { return std::exchange(peer_changes_, {}); }
 
   const EndpointSettings& settings() const { return settings_; }
+  double card_bytes_per_second() const { return card_rate_.bytes_per_second(); }  // 0: not known
   const DropCounts& drops() const { return drops_; }
   // Datagrams in this rank's name range that failed authentication, by the rank they claimed to come from.
   std::uint64_t failed_authentications(std::uint16_t rank) const { return failed_authentications_[rank]; }
@@ -118,14 +122,16 @@ class Endpoint final : private Outbox {
     Time deadline;
   };
 
-  std::optional<Drop> accept(Time now, std::span<std::uint8_t> datagram);
-  std::optional<Drop> dispatch(Time now, const Header& header, std::span<const std::uint8_t> payload);
+  std::optional<Drop> accept(Time now, std::span<std::uint8_t> datagram, Duration age);
+  std::optional<Drop> dispatch(Time now, const Header& header, std::span<const std::uint8_t> payload, Duration age);
   std::optional<Drop> to_operation(Time now, const Header& header, std::span<const std::uint8_t> payload);
   const Parameters& parameters_for(std::uint32_t operation) const;
   OpenOperations::iterator open_operation(Time now, std::uint32_t number, const Operation::Identity& identity,
                                           std::uint16_t identified_by);
   void after_event(OpenOperations::iterator operation);
+  void complete_report(OperationReport& report);
   void share_bandwidth();
+  CardShare card_share(std::uint64_t queue_bytes) const;
   void sweep_operations();
   void forward_path_events(std::uint16_t peer);
   void notice_peer_changes(Time now);
@@ -141,8 +147,11 @@ class Endpoint final : private Outbox {
   std::vector<std::uint64_t> failed_authentications_;
   DropCounts drops_{};
   Time last_tick_;
-  std::uint64_t late_elements_ = 0;        // since the last report
+  std::uint64_t late_elements_ = 0;      // since the last report
+  std::uint64_t reported_expected_ = 0;  // datagrams, up to the last report
+  std::uint64_t reported_received_ = 0;
   double bandwidth_bytes_per_second_ = 0;  // of all paths together
+  CardRate card_rate_;
   std::uint16_t next_to_fill_ = 0;
 
   std::vector<Parameters> parameters_{Parameters{}};  // ascending by from_operation

@@ -14,7 +14,7 @@ class Pacer {
   // When the next burst may leave; not later than `now` means: now.
   Time ready_at() const { return ready_at_; }
   void on_sent(Time now, std::uint64_t bytes, double bytes_per_second);
-  // At most this many bytes in one burst (16 kB or two milliseconds of the rate, whichever is less).
+  // At most this many bytes in one burst. Bursts of as many ranks as there are may meet at one port.
   std::uint64_t burst_bytes(double bytes_per_second) const;
 
  private:

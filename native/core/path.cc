@@ -6,7 +6,8 @@
 namespace holdfast {
 namespace {
 
-constexpr Duration max_ack_delay = millisecond;
+// The ack says how long it waited, so its delay disturbs no measurement; a window is long against it.
+constexpr Duration max_ack_delay = 4 * millisecond;
 constexpr std::uint32_t packets_per_ack = 16;  // OptiReduce echoes every tenth packet; QUIC every second
 // Ten tries before silence means death: with four, bursts of 60 ms already killed one peer in 500 simulated runs.
 constexpr Duration max_probe_interval = 100 * millisecond;
@@ -55,16 +56,17 @@ std::optional<Drop> Path::open(Time now, const Header& header, std::span<const s
   }
   replay_.mark(header.transmission);
   ++counters_.datagrams_received;
+  counters_.datagrams_expected = std::max(counters_.datagrams_expected, header.transmission + 1);
   counters_.bytes_received += header_octets.size() + payload.size() + tag.size();
   last_heard_ = now;
   peer_credit_ = header.credit;
   return std::nullopt;
 }
 
-void Path::acknowledge(Time now, const Header& header) {
+void Path::acknowledge(Time now, const Header& header, Duration age) {
   const bool in_order = received_.empty() || header.transmission == received_.ranges().back().last + 1;
   received_.insert(header.transmission);
-  if (received_.ranges().back().last == header.transmission) largest_received_at_ = now;
+  if (received_.ranges().back().last == header.transmission) largest_received_at_ = now - age;
   if (header.type == PacketType::ack || header.type == PacketType::bye) return;
   ++unacknowledged_packets_;
   // A small window must not run dry while its sender waits for an ack.
@@ -74,7 +76,7 @@ void Path::acknowledge(Time now, const Header& header) {
   ack_at_ = std::min(ack_at_, at_once ? now : now + max_ack_delay);
 }
 
-std::optional<Drop> Path::on_ack(Time now, const Header&, std::span<const std::uint8_t> payload) {
+std::optional<Drop> Path::on_ack(Time now, std::span<const std::uint8_t> payload, Duration age) {
   const std::optional<Ack> ack = decode_ack(payload);
   if (!ack) return Drop::malformed;
   settled_.clear();
@@ -86,8 +88,10 @@ std::optional<Drop> Path::on_ack(Time now, const Header&, std::span<const std::u
   rate_.set_receive_window(ack->receive_window);
   if (settled_.has_rtt_sample) rtt_.add_sample(settled_.rtt_sample, std::min(ack->delay, settled_.rtt_sample));
   if (!settled_.acknowledged.empty()) {
+    // What the network alone took: how long threads wait for their core says nothing about its queues.
+    const Duration network_rtt = std::max<Duration>(settled_.rtt_sample - ack->delay - age, microsecond);
     rate_.on_acknowledged(now, settled_.acknowledged_bytes, settled_.newest.delivery, settled_.newest.sent_at,
-                          settled_.has_rtt_sample ? settled_.rtt_sample : 0);
+                          settled_.has_rtt_sample ? network_rtt : 0);
     probe_backoff_ = 0;
   }
   ledger_.detect_loss(now, rtt_, settled_);
@@ -191,12 +195,13 @@ Header Path::base_header(PacketType type) const {
   return header;
 }
 
-bool Path::fill(Time now, TransmitBatch& batch, bool card_has_room) {
+bool Path::fill(Time now, TransmitBatch& batch, const CardShare& card) {
   batch.clear();
   batch.peer = settings_.peer_rank;
-  const std::uint64_t most = pacer_.burst_bytes(rate_.pacing_bytes_per_second());
+  card_bytes_per_second_ = card.bytes_per_second;
+  const std::uint64_t most = pacer_.burst_bytes(pacing_bytes_per_second());
   // Asked once: a burst that may begin may also end, else every wake-up would move a single packet.
-  const bool pace_allows = card_has_room && pacer_.ready_at() <= now;
+  const bool pace_allows = card.has_room && pacer_.ready_at() <= now;
   while (std::optional<Planned> planned = plan_next(now, pace_allows)) {
     const std::size_t bytes = header_bytes + planned->payload_bytes + tag_bytes_of(settings_.protection);
     if (batch.num_datagrams != 0 && (bytes > batch.datagram_bytes || batch.total_bytes + bytes > most)) break;
@@ -209,6 +214,8 @@ bool Path::fill(Time now, TransmitBatch& batch, bool card_has_room) {
   last_sent_ = now;
   return true;
 }
+
+double Path::pacing_bytes_per_second() const { return rate_.pacing_bytes_per_second(card_bytes_per_second_); }
 
 std::optional<Path::Planned> Path::plan_next(Time now, bool pace_allows) {
   if (auto planned = plan_control(now)) return planned;
@@ -281,8 +288,12 @@ std::optional<Path::Planned> Path::plan_chunk(bool pace_allows) {
   const OutgoingMessage* message = next_with_chunk();
   if (message == nullptr) return std::nullopt;
   if (!pace_allows) return std::nullopt;
-  if (ledger_.bytes_in_flight() + settings_.datagram_bytes > rate_.window_bytes()) return std::nullopt;
-  return plan_message_packet(*find(message->id()), PacketType::data);
+  const std::uint64_t room_for = ledger_.bytes_in_flight() + settings_.datagram_bytes;
+  if (room_for > rate_.window_bytes()) return std::nullopt;
+  Planned planned = plan_message_packet(*find(message->id()), PacketType::data);
+  // What fills the window asks for the ack that opens it again.
+  if (room_for + settings_.datagram_bytes > rate_.window_bytes()) planned.header.flags |= flag::ack_now;
+  return planned;
 }
 
 // The lowest number of a note that is still under way.
@@ -396,7 +407,7 @@ void Path::after_sent(Time now, const Planned& planned, std::size_t datagram_byt
   packet.delivery = rate_.on_sent(now, ledger_.bytes_in_flight());
   ledger_.record(packet);
   if (planned.message != nullptr && !planned.is_end) {
-    pacer_.on_sent(now, datagram_bytes, rate_.pacing_bytes_per_second());
+    pacer_.on_sent(now, datagram_bytes, pacing_bytes_per_second());
     if (planned.chunk.again) ++counters_.resent;
   }
   schedule_probe(now);

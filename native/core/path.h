@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/card_rate.h"
 #include "core/keys.h"
 #include "core/outgoing_message.h"
 #include "core/pacer.h"
@@ -52,6 +53,7 @@ struct PathCounters {
   std::uint64_t datagrams_sent = 0;
   std::uint64_t bytes_sent = 0;
   std::uint64_t datagrams_received = 0;
+  std::uint64_t datagrams_expected = 0;  // that the peer has sent, by the highest of their numbers
   std::uint64_t bytes_received = 0;
   std::uint64_t packets_lost = 0;  // sent, and known not to have arrived
   std::uint64_t resent = 0;
@@ -68,8 +70,8 @@ class Path {
                            std::span<std::uint8_t> payload, std::span<const std::uint8_t> tag);
   // To be called for what was opened, unless there was no room for it: an acknowledgement tells the sender of an exact
   // message that it need not send this again.
-  void acknowledge(Time now, const Header& header);
-  std::optional<Drop> on_ack(Time now, const Header& header, std::span<const std::uint8_t> payload);
+  void acknowledge(Time now, const Header& header, Duration age = 0);
+  std::optional<Drop> on_ack(Time now, std::span<const std::uint8_t> payload, Duration age = 0);
   void on_bye();
 
   // -- what goes out ---------------------------------------------------------------------------------------------
@@ -81,7 +83,7 @@ class Path {
   void say_goodbye() { bye_pending_ = true; }
   // Fills one batch with what may leave now; without room in the network card only what is small and urgent. False:
   // nothing.
-  bool fill(Time now, TransmitBatch& batch, bool card_has_room = true);
+  bool fill(Time now, TransmitBatch& batch, const CardShare& card = {});
   // Messages that ended since the last call: exact ones acknowledged in full, bounded ones sent in full.
   std::vector<std::uint32_t> take_finished() { return std::exchange(finished_, {}); }
 
@@ -101,6 +103,7 @@ class Path {
   void advertise_credit(std::uint8_t credit) { own_credit_ = credit; }
   const RttEstimator& rtt() const { return rtt_; }
   const RateController& rate() const { return rate_; }
+  double pacing_bytes_per_second() const;
   void set_fair_bandwidth(double bytes_per_second) { rate_.set_fair_bandwidth(bytes_per_second); }
   const PathCounters& counters() const { return counters_; }
   std::uint32_t sealing_phase() const { return sealer_.phase(); }
@@ -146,6 +149,7 @@ class Path {
   RttEstimator rtt_;
   RateController rate_;
   Pacer pacer_;
+  double card_bytes_per_second_ = 0;  // this path's share of the card; 0: not known
   ReplayWindow replay_;
   NumberRanges received_{max_ack_ranges};
   PathCounters counters_;

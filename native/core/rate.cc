@@ -64,9 +64,9 @@ void RateController::on_app_limited(std::uint64_t bytes_in_flight) {
   app_limited_until_ = std::max<std::uint64_t>(1, delivered_bytes_ + bytes_in_flight);
 }
 
-double RateController::pacing_bytes_per_second() const {
+double RateController::pacing_bytes_per_second(double card_share) const {
   if (same_host_) return HUGE_VAL;
-  return std::visit([](const auto& rule) { return rule.pacing_bytes_per_second(); }, rule_);
+  return std::visit([card_share](const auto& rule) { return rule.pacing_bytes_per_second(card_share); }, rule_);
 }
 
 std::uint64_t RateController::window_bytes() const {

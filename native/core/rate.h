@@ -42,7 +42,8 @@ class RateController {
   void on_app_limited(std::uint64_t bytes_in_flight);
   void set_receive_window(std::uint32_t bytes) { receive_window_ = bytes; }
 
-  double pacing_bytes_per_second() const;
+  // `card_share`: most that this path may take of the card it leaves through; 0: not known.
+  double pacing_bytes_per_second(double card_share = 0) const;
   std::uint64_t window_bytes() const;  // most bytes in flight
   // What each path of this rank gets when they share its network card equally; 0: not known.
   void set_fair_bandwidth(double bytes_per_second);

@@ -98,7 +98,9 @@ void DelayRule::shrink(double factor) {
       std::max({least, std::min(bytes_per_second_, bandwidth_.value() / 2), factor * bytes_per_second_});
 }
 
-double DelayRule::pacing_bytes_per_second() const { return bytes_per_second_; }
+double DelayRule::pacing_bytes_per_second(double card_share) const {
+  return card_share > 0 ? std::min(card_share, bytes_per_second_) : bytes_per_second_;
+}
 
 double DelayRule::window_bytes() const {
   const Duration patience = base_rtt_.value() == 0 ? initial_rtt_guess : high_threshold();

@@ -14,7 +14,7 @@ class DelayRule {
   explicit DelayRule(std::uint32_t datagram_bytes);
 
   void on_sample(const RateSample& sample);
-  double pacing_bytes_per_second() const;
+  double pacing_bytes_per_second(double card_share) const;
   double window_bytes() const;
   double bandwidth_bytes_per_second() const { return bandwidth_.value(); }
   Duration base_rtt() const { return base_rtt_.value(); }

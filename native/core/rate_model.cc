@@ -14,8 +14,10 @@ constexpr double window_gain = 2;
 constexpr double startup_growth = 1.25;
 constexpr int startup_patience_rounds = 3;
 
+// The round trip is the network's alone: beyond the base it holds the own card's queue, a millisecond or two, and what
+// waits at the peer's port.
 constexpr int tolerable_round_trips = 5;
-constexpr int tolerable_host_jitters = 5;
+constexpr Duration tolerable_queue = 4 * millisecond;
 
 constexpr Duration initial_rtt_guess = millisecond;
 // The smallest window may always leave within this time: one round of a minute (a stopped process) must not set a rate
@@ -25,6 +27,9 @@ constexpr Duration longest_paced_window = 100 * millisecond;
 // millisecond would run dry with every such wait, the rate found would be that of the dry path, and the next window
 // smaller still.
 constexpr Duration host_jitter = millisecond;
+// With many paths on one card each of them is slow, and two round trips of it are a packet or two: their acks would
+// come one by one, and every one would let a single packet go.
+constexpr std::uint64_t least_working_window_datagrams = 48;
 
 }  // namespace
 
@@ -86,7 +91,10 @@ double ModelRule::gain() const {
   return probe_gains[cycle_index_];
 }
 
-double ModelRule::pacing_bytes_per_second() const {
+// Where the card sets the pace, its share is a better guess than samples, which the last guess has shaped; a port that
+// is slower than that is the window's to find.
+double ModelRule::pacing_bytes_per_second(double card_share) const {
+  if (card_share > 0) return card_share;
   if (bandwidth_.empty()) {
     const double window = static_cast<double>(initial_window_datagrams * datagram_bytes_);
     return startup_gain * window / in_seconds(initial_rtt_guess);
@@ -99,20 +107,20 @@ double ModelRule::pacing_bytes_per_second() const {
 // there shows at once, in the round trip: what is beyond a tolerable one is taken off the window.
 double ModelRule::window_bytes() const {
   const double least = static_cast<double>(min_window_datagrams * datagram_bytes_);
-  const auto tolerable = static_cast<double>(
-      std::max(tolerable_round_trips * base_rtt_.value(), base_rtt_.value() + tolerable_host_jitters * host_jitter));
+  const auto tolerable =
+      static_cast<double>(std::max(tolerable_round_trips * base_rtt_.value(), base_rtt_.value() + tolerable_queue));
   const double excess = smoothed_rtt_ == 0 ? 1 : std::max(1.0, static_cast<double>(smoothed_rtt_) / tolerable);
   return std::max(least, modelled_window() / excess);
 }
 
 double ModelRule::modelled_window() const {
-  const double least = static_cast<double>(min_window_datagrams * datagram_bytes_);
   if (bandwidth_.empty() || base_rtt_.value() == 0) {
     return static_cast<double>(initial_window_datagrams * datagram_bytes_);
   }
   const double product = assumed_bandwidth() * in_seconds(std::max(base_rtt_.value(), host_jitter));
   const double gain = phase_ == Phase::startup ? startup_gain : window_gain;
-  return std::max(least, gain * product + aggregation_.value());
+  const auto working = static_cast<double>(least_working_window_datagrams * datagram_bytes_);
+  return std::max(working, gain * product + aggregation_.value());
 }
 
 }  // namespace holdfast

@@ -51,6 +51,9 @@ struct OperationReport {
   std::uint64_t expected = 0;
   // Elements that arrived after the close of their stage, of any operation, since the last report.
   std::uint64_t late_elements = 0;
+  // Datagrams of any kind that the peers sent here since the last report, as their numbers tell, and those that came.
+  std::uint64_t datagrams_expected = 0;
+  std::uint64_t datagrams_received = 0;
   std::vector<ElementRange> missing;    // of the result: zero on this rank
   std::vector<PeerReport> peers;        // by rank; the own entry is trivial
   std::vector<std::uint16_t> culprits;  // for errors: who did not deliver, died, or called differently

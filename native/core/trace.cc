@@ -11,7 +11,7 @@ namespace holdfast {
 namespace {
 
 constexpr std::uint64_t magic = 0x484f4c4446415354ull;  // "HOLDFAST"
-constexpr std::uint32_t trace_version = 2;
+constexpr std::uint32_t trace_version = 3;
 
 enum class Kind : std::uint8_t { datagram = 1, call, note, publish, goodbye, timer, fill, report, release };
 
@@ -165,7 +165,8 @@ trace::Record get_record(Kind kind, Decoder& in) {
   switch (kind) {
     case Kind::datagram: {
       const Time now = in.get<Time>();
-      return trace::Datagram{now, in.get_bytes()};
+      const auto age = in.get<Duration>();
+      return trace::Datagram{now, age, in.get_bytes()};
     }
     case Kind::call: return get_call(in);
     case Kind::note: {
@@ -182,9 +183,9 @@ trace::Record get_record(Kind kind, Decoder& in) {
     case Kind::timer: return trace::Timer{in.get<Time>()};
     case Kind::fill: {
       const Time now = in.get<Time>();
-      const bool card_has_room = in.get_flag();
+      const auto card_queue_bytes = in.get<std::uint64_t>();
       const bool filled = in.get_flag();
-      return trace::Filled{now, card_has_room, filled, in.get<std::uint64_t>()};
+      return trace::Filled{now, card_queue_bytes, filled, in.get<std::uint64_t>()};
     }
     case Kind::report: return trace::Reported{in.get<std::uint64_t>()};
     case Kind::release: {
@@ -232,6 +233,8 @@ std::uint64_t trace::digest_of(const OperationReport& report, std::span<const st
   add(report.delivered);
   add(report.expected);
   add(report.late_elements);
+  add(report.datagrams_expected);
+  add(report.datagrams_received);
   for (const ElementRange& range : report.missing) {
     add(range.begin);
     add(range.end);
@@ -262,8 +265,8 @@ TraceWriter::TraceWriter(const EndpointSettings& settings, Time constructed_at, 
   sink_(opening.bytes());
 }
 
-void TraceWriter::on_datagram(Time now, std::span<const std::uint8_t> datagram) {
-  write_record(sink_, Kind::datagram, Encoder().put(now).put_bytes(datagram));
+void TraceWriter::on_datagram(Time now, Duration age, std::span<const std::uint8_t> datagram) {
+  write_record(sink_, Kind::datagram, Encoder().put(now).put(age).put_bytes(datagram));
 }
 
 void TraceWriter::on_call(Time now, const Call& call) {
@@ -294,9 +297,9 @@ void TraceWriter::on_goodbye() { write_record(sink_, Kind::goodbye, {}); }
 
 void TraceWriter::on_timer(Time now) { write_record(sink_, Kind::timer, Encoder().put(now)); }
 
-void TraceWriter::on_fill(Time now, bool card_has_room, bool filled, const TransmitBatch& batch) {
+void TraceWriter::on_fill(Time now, std::uint64_t card_queue_bytes, bool filled, const TransmitBatch& batch) {
   const std::uint64_t digest = filled ? trace::digest_of(batch) : 0;
-  write_record(sink_, Kind::fill, Encoder().put(now).put_flag(card_has_room).put_flag(filled).put(digest));
+  write_record(sink_, Kind::fill, Encoder().put(now).put(card_queue_bytes).put_flag(filled).put(digest));
 }
 
 void TraceWriter::on_report(const OperationReport& report, std::span<const std::uint8_t> result) {

@@ -29,7 +29,8 @@ class TraceWriter {
   TraceWriter(const EndpointSettings& settings, Time constructed_at, Sink sink);
 
   // -- what went in: before the call into the endpoint ------------------------------------------------------------
-  void on_datagram(Time now, std::span<const std::uint8_t> datagram);  // before receive(), which decrypts in place
+  // Before receive(), which decrypts in place.
+  void on_datagram(Time now, Duration age, std::span<const std::uint8_t> datagram);
   void on_call(Time now, const Call& call);
   void on_note(Time now, std::uint16_t peer, std::uint32_t channel, std::span<const std::uint8_t> bytes,
                Duration deadline);
@@ -40,7 +41,7 @@ class TraceWriter {
 
   // -- what came out: after the call ------------------------------------------------------------------------------
   // After every fill(), those that answered false included: an empty fill changes nothing, but the order must hold.
-  void on_fill(Time now, bool card_has_room, bool filled, const TransmitBatch& batch);
+  void on_fill(Time now, std::uint64_t card_queue_bytes, bool filled, const TransmitBatch& batch);
   // For every report taken, with the caller's memory as it is then.
   void on_report(const OperationReport& report, std::span<const std::uint8_t> result);
 
@@ -52,6 +53,7 @@ namespace trace {
 
 struct Datagram {
   Time now;
+  Duration age;
   std::vector<std::uint8_t> bytes;
 };
 struct Called {
@@ -79,7 +81,7 @@ struct Timer {
 };
 struct Filled {
   Time now;
-  bool card_has_room;
+  std::uint64_t card_queue_bytes;
   bool filled;
   std::uint64_t digest;  // of the batch; 0 when nothing was filled
 };

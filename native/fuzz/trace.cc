@@ -21,7 +21,7 @@ constexpr int max_records = 40;
 // Writes a record again. What a batch or a report was is only kept as a digest, so those have no second spelling.
 struct Rewriter {
   TraceWriter& writer;
-  void operator()(const trace::Datagram& record) { writer.on_datagram(record.now, record.bytes); }
+  void operator()(const trace::Datagram& record) { writer.on_datagram(record.now, record.age, record.bytes); }
   void operator()(trace::Called& record) {
     record.call.data = record.input.data();
     writer.on_call(record.now, record.call);
@@ -74,7 +74,7 @@ Bytes written(fuzz::Input& input, std::vector<std::size_t>& record_ends) {
   for (int i = 0; i < max_records && !input.empty(); ++i) {
     const auto now = input.take<Time>();
     switch (input.below(9)) {
-      case 0: writer.on_datagram(now, input.bytes(input.below(100))); break;
+      case 0: writer.on_datagram(now, input.below(1000), input.bytes(input.below(100))); break;
       case 1: {
         Call call;
         call.format = static_cast<Format>(input.between(1, 4));
@@ -100,8 +100,8 @@ Bytes written(fuzz::Input& input, std::vector<std::size_t>& record_ends) {
       case 5: writer.on_timer(now); break;
       case 6: writer.on_release(input.take<std::uint16_t>(), input.take<std::uint16_t>()); break;
       case 7: {
-        const bool card_has_room = input.flag();
-        writer.on_fill(now, card_has_room, input.flag(), batch);
+        const std::uint64_t card_queue_bytes = input.flag() ? 40'000 : 0;
+        writer.on_fill(now, card_queue_bytes, input.flag(), batch);
         break;
       }
       default: writer.on_report({}, input.bytes(8)); break;

@@ -13,4 +13,11 @@ inline Time monotonic_now() {
   return value.tv_sec * second + value.tv_nsec;
 }
 
+// The clock by which the kernel stamps what it receives. It may be set: good for differences of moments only.
+inline Time wall_clock_now() {
+  timespec value{};
+  clock_gettime(CLOCK_REALTIME, &value);
+  return value.tv_sec * second + value.tv_nsec;
+}
+
 }  // namespace holdfast::io

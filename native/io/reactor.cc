@@ -198,12 +198,13 @@ Snapshot Reactor::take_snapshot() const {
     if (rank == endpoint_.settings().rank) continue;
     const Path& path = endpoint_.path(rank);
     snapshot.peers.push_back({rank, path.state(), now - path.last_heard(), path.rtt().smoothed(), path.rtt().min(),
-                              path.rate().bandwidth_bytes_per_second(), path.rate().pacing_bytes_per_second(),
+                              path.rate().bandwidth_bytes_per_second(), path.pacing_bytes_per_second(),
                               path.rate().window_bytes(), endpoint_.failed_authentications(rank), path.sealing_phase(),
                               path.opening_phase(), path.counters()});
   }
   snapshot.drops = endpoint_.drops();
   snapshot.kernel_drops = socket_->kernel_drops();
+  snapshot.card_bytes_per_second = endpoint_.card_bytes_per_second();
   snapshot.wakeups = wakeups_;
   snapshot.open_operations = endpoint_.open_operations();
   snapshot.early_bytes = endpoint_.early_bytes();
@@ -308,10 +309,10 @@ std::size_t Reactor::receive() {
   // The time is read after the datagrams: one that came while this thread waited for its core would otherwise seem to
   // have come earlier, and a round trip shorter than the path's light allows.
   Time now = 0;
-  return socket_->receive(reads_per_turn, [&](std::span<std::uint8_t> datagram) {
+  return socket_->receive(reads_per_turn, [&](std::span<std::uint8_t> datagram, Duration age) {
     if (now == 0) now = monotonic_now();
-    if (trace_) trace_->on_datagram(now, datagram);
-    endpoint_.receive(now, datagram);
+    if (trace_) trace_->on_datagram(now, age, datagram);
+    endpoint_.receive(now, datagram, age);
   });
 }
 
@@ -325,9 +326,10 @@ void Reactor::keep_time(Time now) {
 bool Reactor::transmit(Time now) {
   if (has_pending_ && !send_pending()) return false;
   for (int i = 0; i < batches_per_turn; ++i) {
-    card_has_room_ = socket_->unsent_bytes() < endpoint_.card_queue_bytes();
-    const bool filled = endpoint_.fill(now, batch_, card_has_room_);
-    if (trace_) trace_->on_fill(now, card_has_room_, filled, batch_);
+    const std::uint64_t card_queue_bytes = socket_->unsent_bytes();
+    card_has_room_ = card_queue_bytes < endpoint_.wanted_card_queue_bytes();
+    const bool filled = endpoint_.fill(now, batch_, card_queue_bytes);
+    if (trace_) trace_->on_fill(now, card_queue_bytes, filled, batch_);
     if (!filled) return false;
     outgoing_.to = &peers_[batch_.peer];
     outgoing_.parts.swap(batch_.parts);

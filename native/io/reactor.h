@@ -45,6 +45,7 @@ struct Snapshot {
   std::vector<PeerSnapshot> peers;  // without the own rank
   DropCounts drops{};
   std::uint64_t kernel_drops = 0;
+  double card_bytes_per_second = 0;  // 0: not known
   std::uint64_t wakeups = 0;
   std::size_t open_operations = 0;
   std::size_t early_bytes = 0;

@@ -10,6 +10,7 @@
 #include <climits>
 #include <cstring>
 
+#include "io/clock.h"
 #include "io/file_descriptor.h"
 
 namespace holdfast::io {
@@ -184,10 +185,13 @@ class BatchSender {
   bool retried_ = false;
 };
 
+constexpr Duration longest_age = second;
+
 // What the kernel says beside the bytes of one read.
 struct Ancillary {
   std::size_t segment_bytes = 0;  // 0: the read is one datagram
   std::uint32_t num_drops = 0;    // since opening, modulo 2^32; 0 also when there is nothing to tell
+  Time stamped_at = 0;            // by the wall clock, when the network handed it over; 0: not known
 };
 
 Ancillary ancillary_of(msghdr& header) {
@@ -199,19 +203,23 @@ Ancillary ancillary_of(msghdr& header) {
       result.segment_bytes = static_cast<std::size_t>(std::max(segment_bytes, 0));
     } else if (item->cmsg_level == SOL_SOCKET && item->cmsg_type == SO_RXQ_OVFL) {
       std::memcpy(&result.num_drops, CMSG_DATA(item), sizeof(result.num_drops));
+    } else if (item->cmsg_level == SOL_SOCKET && item->cmsg_type == SCM_TIMESTAMPNS) {
+      timespec stamp{};
+      std::memcpy(&stamp, CMSG_DATA(item), sizeof(stamp));
+      result.stamped_at = stamp.tv_sec * second + stamp.tv_nsec;
     }
   }
   return result;
 }
 
-std::size_t cut(std::span<std::uint8_t> read, std::size_t segment_bytes, const UdpSocket::Sink& sink) {
+std::size_t cut(std::span<std::uint8_t> read, std::size_t segment_bytes, Duration age, const UdpSocket::Sink& sink) {
   if (segment_bytes == 0 || read.size() <= segment_bytes) {
-    sink(read);
+    sink(read, age);
     return 1;
   }
   std::size_t num_datagrams = 0;
   for (std::size_t offset = 0; offset < read.size(); offset += segment_bytes, ++num_datagrams) {
-    sink(read.subspan(offset, std::min(segment_bytes, read.size() - offset)));
+    sink(read.subspan(offset, std::min(segment_bytes, read.size() - offset)), age);
   }
   return num_datagrams;
 }
@@ -229,7 +237,8 @@ struct UdpSocket::ReceiveRing {
   static constexpr std::size_t num_buffers_plain = 32;
 
   struct Control {
-    alignas(cmsghdr) char bytes[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(std::uint32_t))];
+    alignas(
+        cmsghdr) char bytes[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(std::uint32_t)) + CMSG_SPACE(sizeof(timespec))];
   };
 
   explicit ReceiveRing(std::size_t num_buffers)
@@ -268,6 +277,7 @@ UdpSocket::UdpSocket(const Address& local, const UdpOptions& options) {
   // A dual-stack socket would report IPv4 peers under mapped addresses and claim the port of both families.
   if (ipv6 && !set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1)) throw_errno("restrict " + endpoint(local) + " to IPv6");
   set_option(fd, SOL_SOCKET, SO_RXQ_OVFL, 1);
+  set_option(fd, SOL_SOCKET, SO_TIMESTAMPNS, 1);
   receive_buffer_bytes_ = set_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF, options.receive_buffer_bytes);
   send_buffer_bytes_ = set_buffer(fd, SO_SNDBUFFORCE, SO_SNDBUF, options.send_buffer_bytes);
   if (options.use_segmentation) {
@@ -307,13 +317,17 @@ std::size_t UdpSocket::receive(std::size_t max_reads, const Sink& sink) {
       retried = true;
       continue;
     }
+    const Time read_at = wall_clock_now();
     for (std::size_t i = 0; i < static_cast<std::size_t>(num_messages); ++i) {
       const Ancillary ancillary = ancillary_of(ring_->messages[i].msg_hdr);
       // The kernel's counter is 32 bits wide, and reads may overtake one another by a little: only forward counts.
       const auto ahead = static_cast<std::int32_t>(ancillary.num_drops - static_cast<std::uint32_t>(kernel_drops_));
       if (ancillary.num_drops != 0 && ahead > 0) kernel_drops_ += static_cast<std::uint32_t>(ahead);
+      // A clock that was set in between must not make a datagram older than the network could.
+      const Duration age =
+          ancillary.stamped_at == 0 ? 0 : std::clamp<Duration>(read_at - ancillary.stamped_at, 0, longest_age);
       auto* bytes = static_cast<std::uint8_t*>(ring_->parts[i].iov_base);
-      num_datagrams += cut({bytes, ring_->messages[i].msg_len}, ancillary.segment_bytes, sink);
+      num_datagrams += cut({bytes, ring_->messages[i].msg_len}, ancillary.segment_bytes, age, sink);
     }
     drained_ = static_cast<std::size_t>(num_messages) < ring_->messages.size();
   }

@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "core/time.h"
+
 namespace holdfast::io {
 
 struct Address {
@@ -73,9 +75,9 @@ class UdpSocket {
   SendResult send(OutgoingBatch& batch);
 
   // Reads what is there, at most `max_reads` kernel reads (recvmmsg), and hands every datagram to `sink`, cut at the
-  // GRO segment size. The bytes are valid only during the call and may be modified (decryption in place). Returns the
-  // number of datagrams.
-  using Sink = std::function<void(std::span<std::uint8_t> datagram)>;
+  // GRO segment size, with how long it has waited in the socket. The bytes are valid only during the call and may be
+  // modified (decryption in place). Returns the number of datagrams.
+  using Sink = std::function<void(std::span<std::uint8_t> datagram, Duration age)>;
   std::size_t receive(std::size_t max_reads, const Sink& sink);
   // Bytes handed to the kernel that have not left this host yet.
   std::size_t unsent_bytes() const;

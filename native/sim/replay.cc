@@ -31,7 +31,7 @@ class Replayer {
  private:
   void perform(trace::Datagram& record) {
     ++result_.num_datagrams_in;
-    endpoint_.receive(record.now, record.bytes);
+    endpoint_.receive(record.now, record.bytes, record.age);
   }
 
   void perform(trace::Called& record) {
@@ -51,7 +51,7 @@ class Replayer {
   void perform(trace::Timer& record) { endpoint_.on_timer(record.now); }
 
   void perform(trace::Filled& record) {
-    const bool filled = endpoint_.fill(record.now, batch_, record.card_has_room);
+    const bool filled = endpoint_.fill(record.now, batch_, record.card_queue_bytes);
     const std::uint64_t digest = filled ? trace::digest_of(batch_) : 0;
     if (filled) {
       ++result_.num_batches_out;

@@ -6,13 +6,14 @@ import random
 
 import pytest
 
-from holdfast.control.adaptation import Adaptation, StageSeen
+from holdfast.control.adaptation import Adaptation, PacketsSeen, StageSeen
 from holdfast.control.early_timeout import StageEnd
 from holdfast.control.hard_bound import HardBound
 
 BYTES = 1 << 20
 KEY = (7, BYTES)
 NUM_RANKS = 4
+ALL_ARRIVED = PacketsSeen(2000, 2000)
 
 
 def adaptation(bound: HardBound | None = None, **limits: float) -> Adaptation:
@@ -37,7 +38,7 @@ def test_before_anything_is_known_a_stage_may_take_its_bound_and_announces_nothi
 
 def test_buckets_are_kept_apart_and_scaled() -> None:
     made = adaptation()
-    made.observe(KEY, (stage(8.0, 20.0, 8.0), stage(12.0, 20.0, 12.0)), 0.0, 2000)
+    made.observe(KEY, (stage(8.0, 20.0, 8.0), stage(12.0, 20.0, 12.0)), 0.0, ALL_ARRIVED)
     assert made.timing(KEY).samples_ms == (8.0, 12.0)
     assert made.timing(KEY).early_wait_ms[0] == pytest.approx(0.1 * (0.95 * 8 + 0.05 * 20), abs=0.2)
     assert made.timing((7, BYTES // 2)).samples_ms == (0.0, 0.0)
@@ -51,7 +52,7 @@ def test_a_network_that_stays_slow_is_measured_again_and_then_fits() -> None:
         bound_ms = made.timing(KEY).stage_ms
         took_ms = 45.0 * noise.uniform(0.9, 1.1)
         hits.append(took_ms >= bound_ms)
-        made.observe(KEY, (stage(took_ms, bound_ms, min(took_ms, bound_ms)),) * 2, 0.0, 2000)
+        made.observe(KEY, (stage(took_ms, bound_ms, min(took_ms, bound_ms)),) * 2, 0.0, ALL_ARRIVED)
         made.timing(KEY)
     # Twice the old bound was not enough at first, so it took more than one round.
     assert 45.0 < made.bound.t_b_ms < 60.0
@@ -62,7 +63,7 @@ def test_a_network_that_stays_slow_is_measured_again_and_then_fits() -> None:
 def test_a_given_bound_is_never_changed() -> None:
     made = adaptation(HardBound.given(10.0))
     for _ in range(400):
-        made.observe(KEY, (stage(50.0, 5.0),) * 2, 0.0, 2000)
+        made.observe(KEY, (stage(50.0, 5.0),) * 2, 0.0, ALL_ARRIVED)
     assert made.bound.t_b_ms == 5.0
 
 
@@ -70,13 +71,27 @@ def test_credit_falls_with_incast_and_never_passes_its_limit() -> None:
     made = adaptation(most_credit=2)
     assert made.credit == 2
     for _ in range(30):
-        made.observe(KEY, (stage(9.0, 20.0, lost=600 if made.credit > 1 else 0),) * 2, 0.0, 2000)
+        lost = 600 if made.credit > 1 else 0
+        made.observe(KEY, (stage(9.0, 20.0, lost=lost),) * 2, 0.0, PacketsSeen(2000, 2000 - lost))
     assert made.credit == 1
+
+
+def test_what_came_too_late_is_no_incast() -> None:
+    made = adaptation()
+    for _ in range(100):
+        made.observe(KEY, (stage(20.0, 20.0, lost=600),) * 2, 0.3, ALL_ARRIVED)
+    assert made.credit == NUM_RANKS - 1
+
+
+def test_packets_that_overtook_the_count_are_not_lost() -> None:
+    assert PacketsSeen(100, 103).lost_ratio == 0.0
+    assert PacketsSeen(0, 0).lost_ratio == 0.0
+    assert PacketsSeen(100, 75).lost_ratio == 0.25
 
 
 def test_everything_in_force_is_explained() -> None:
     made = adaptation(most_credit=2)
-    made.observe(KEY, (stage(8.0, 20.0, 8.0), stage(12.0, 20.0, 12.0)), 0.0, 2000)
+    made.observe(KEY, (stage(8.0, 20.0, 8.0), stage(12.0, 20.0, 12.0)), 0.0, ALL_ARRIVED)
     text = "\n".join(made.explain())
     for expected in ("t_B 20.0 ms", "x 10.0%", "contributions of the largest bucket", "credit 3 of 3", "at most 2"):
         assert expected in text, text

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.control.incast import FIRST_PAUSE, TEST_OPERATIONS, Incast, loss_among_heard
+from holdfast.control.incast import FIRST_PAUSE, TEST_OPERATIONS, Incast
 
 PACKETS = 650  # 1 MiB on four ranks: three quarters of it in datagrams of 1,200 bytes
 Port = Callable[[int, random.Random], float]
@@ -181,23 +181,9 @@ def test_background_that_has_gone_hides_nothing() -> None:
     assert history[-1][0] == 3
 
 
-def test_a_hit_bound_counts_as_loss() -> None:
-    incast = Incast(4)
-    assert incast.observe(0.0, PACKETS, hit_bound=True) == 1
-    for _ in range(TEST_OPERATIONS):
-        incast.observe(0.0, PACKETS, hit_bound=False)
-    assert "10.0% lost with 3, 0.0% with 1" in incast.explain()
-
-
-def test_bounds_that_are_hit_whatever_the_credit_do_not_keep_it_down() -> None:
-    incast = Incast(4)
-    credits = [incast.observe(0.0, PACKETS, hit_bound=True) for _ in range(1000)]
-    assert sum(credits) / len(credits) > 2.7
-
-
 def test_small_losses_add_up() -> None:
     incast = Incast(4)
-    history = run(incast, lambda credit, chance: 0.005 if credit > 1 else 0.0, 15)
+    history = run(incast, lambda credit, chance: 0.01 if credit > 1 else 0.0, 15)
     assert history[10][0] == 3
     assert history[14][0] == 1
 
@@ -224,7 +210,7 @@ def test_loss_with_one_sender_is_background_and_leaves_one() -> None:
     incast = Incast(4)
     run(incast, cliff(1), 60)
     assert incast.credit == 1
-    history = run(incast, lambda credit, chance: 0.05 + 0.2 * (credit > 1), 60)
+    history = run(incast, lambda credit, chance: 0.05 + 0.2 * (credit > 1), 40)
     assert {credit for credit, _ in history} == {1}
     assert incast.background_loss == pytest.approx(0.05)
 
@@ -240,16 +226,23 @@ def test_credit_stays_between_one_and_all_others(num_ranks: int, operations: lis
         assert incast.explain()
 
 
-@pytest.mark.parametrize(
-    ("received", "expected", "loss"),
-    [
-        ([100, 100, 100], [100, 100, 100], 0.0),
-        ([80, 80, 80], [100, 100, 100], 0.2),
-        ([100, 0, 100], [100, 100, 100], 0.0),  # the second was away
-        ([100, 1, 99], [100, 100, 100], 1 / 3),
-        ([0, 0, 0], [100, 100, 100], 0.0),
-        ([], [], 0.0),
-    ],
-)
-def test_senders_of_whom_nothing_came_are_not_counted(received: list[int], expected: list[int], loss: float) -> None:
-    assert loss_among_heard(received, expected) == pytest.approx(loss)
+def test_fewer_senders_that_lose_more_are_not_insisted_upon() -> None:
+    """Each sender alone overruns the port that all of them share without harm."""
+    incast = Incast(4)
+    history = run(incast, lambda credit, chance: 0.005 if credit == 3 else 0.05, 200)
+    assert sum(credit < 3 for credit, _ in history) <= 4
+    assert "fewer would lose more" in incast.explain()
+
+
+def test_the_bound_alone_is_no_sign_of_incast() -> None:
+    incast = Incast(4)
+    for _ in range(200):
+        assert incast.observe(0.0, PACKETS, hit_bound=True) == 3
+
+
+def test_the_bound_makes_loss_weigh_more() -> None:
+    def operations_until_fewer(hit_bound: bool) -> int:
+        incast = Incast(4)
+        return next(i for i in range(1000) if incast.observe(0.01, PACKETS, hit_bound=hit_bound) < 3)
+
+    assert operations_until_fewer(True) < operations_until_fewer(False)

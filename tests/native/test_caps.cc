@@ -243,7 +243,7 @@ HF_CASE(datagrams_a_wake_up) {
       batch.parts_per_datagram.assign(way.datagrams_a_read, 1);
       HF_CHECK(sender.send(batch) == io::SendResult::sent);
     }
-    const auto ignore = [](std::span<std::uint8_t>) {};
+    const auto ignore = [](std::span<std::uint8_t>, Duration) {};
     HF_EQUAL(receiver.receive(1, ignore), way.num_reads * way.datagrams_a_read);
     HF_EQUAL(receiver.receive(1, ignore), way.datagrams_a_read);
     HF_EQUAL(receiver.receive(1, ignore), 0u);

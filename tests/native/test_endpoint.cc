@@ -1309,7 +1309,8 @@ HF_CASE(without_room_in_the_card_acks_and_ends_leave_and_data_waits) {
   TransmitBatch batch;
   const auto types_sent = [&](bool card_has_room) {
     std::vector<PacketType> types;
-    while (network[0].fill(network.now, batch, card_has_room)) {
+    const std::uint64_t waiting = card_has_room ? 0 : network[0].wanted_card_queue_bytes();
+    while (network[0].fill(network.now, batch, waiting)) {
       std::size_t part = 0;
       for (std::uint32_t i = 0; i < batch.num_datagrams; part += batch.parts_per_datagram[i++]) {
         types.push_back(static_cast<PacketType>(static_cast<const std::uint8_t*>(batch.parts[part].iov_base)[1]));
@@ -1352,10 +1353,33 @@ HF_CASE(what_stays_on_the_host_says_nothing_about_the_card) {
     }
     network.run_for(second);
     HF_CHECK(is_mean(data[0], 3));
-    return network[0].card_queue_bytes();
+    return network[0].wanted_card_queue_bytes();
   };
   HF_CHECK(card_queue_after_an_operation(false) > 32 * 1024);
   HF_EQUAL(card_queue_after_an_operation(true), 32u * 1024);
+}
+
+HF_CASE(a_report_tells_what_the_network_dropped_of_what_was_sent_here) {
+  Network network(2);
+  network.join();
+  auto data = gradients(2, 100'000);
+  const auto reduce = [&] {
+    for (std::uint16_t rank = 0; rank < 2; ++rank) {
+      network[rank].call(network.now, call_on(data[rank], Delivery::bounded, second));
+    }
+    network.run_for(second);
+  };
+  reduce();
+  const OperationReport& clean = network.reports[0].at(0);
+  HF_CHECK(clean.datagrams_expected > 100);
+  HF_EQUAL(clean.datagrams_received, clean.datagrams_expected);
+  int seen = 0;
+  network.filter = [&](std::uint16_t, std::uint16_t to, Bytes&) { return to != 0 || ++seen % 10 != 0; };
+  reduce();
+  const OperationReport& lossy = network.reports[0].at(1);
+  const double received_ratio =
+      static_cast<double>(lossy.datagrams_received) / static_cast<double>(lossy.datagrams_expected);
+  HF_CHECK(received_ratio > 0.87 && received_ratio < 0.93);
 }
 
 HF_TEST_MAIN

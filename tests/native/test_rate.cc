@@ -306,18 +306,24 @@ HF_CASE(a_pause_is_worth_two_milliseconds_and_no_more) {
   HF_EQUAL(pacer.ready_at(), 100 * second - 1900 * microsecond);
 }
 
+HF_CASE(a_pause_of_a_slow_path_is_worth_one_burst) {
+  Pacer pacer(1000);
+  pacer.on_sent(100 * second, 1000, 1e6);
+  HF_EQUAL(pacer.ready_at(), 100 * second - 3 * millisecond);
+}
+
 HF_CASE(without_a_rate_nothing_is_spaced) {
   Pacer pacer(65'000);
   pacer.on_sent(second, 65'000, HUGE_VAL);
   HF_EQUAL(pacer.ready_at(), 0);
 }
 
-HF_CASE(a_burst_is_two_milliseconds_or_16_kb_and_at_least_one_datagram) {
+HF_CASE(a_burst_is_five_datagrams_or_four_milliseconds_and_at_least_one_datagram) {
   const Pacer pacer(1472);
   HF_EQUAL(pacer.burst_bytes(0.1e6), 1472u);
-  HF_EQUAL(pacer.burst_bytes(2.5e6), 5000u);
-  HF_EQUAL(pacer.burst_bytes(8.192e6), 16'384u);
-  HF_EQUAL(pacer.burst_bytes(1e12), 16'384u);
+  HF_EQUAL(pacer.burst_bytes(1.25e6), 5000u);
+  HF_EQUAL(pacer.burst_bytes(1e12), 5u * 1472);
+  HF_EQUAL(Pacer(9000).burst_bytes(1e12), 16'384u);
   HF_EQUAL(pacer.burst_bytes(HUGE_VAL), 65'280u);
   HF_EQUAL(Pacer(65'000).burst_bytes(1e12), 65'000u);
 }

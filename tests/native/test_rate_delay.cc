@@ -19,7 +19,7 @@ struct Rounds {
   DelayRule rule{datagram};
   Time now = second;
 
-  double rate() const { return rule.pacing_bytes_per_second(); }
+  double rate() const { return rule.pacing_bytes_per_second(0); }
   Duration between() const { return (rule.low_threshold() + rule.high_threshold()) / 2; }
 
   // One round of 100 datagrams, of which so many are lost.

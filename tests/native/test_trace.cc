@@ -59,7 +59,7 @@ Recorded record() {
       }
       for (bool filled = true; filled;) {
         filled = ends[rank].fill(now, batch);
-        if (rank == 0) writer.on_fill(now, true, filled, batch);
+        if (rank == 0) writer.on_fill(now, 0, filled, batch);
         if (!filled) break;
         std::size_t part = 0;
         for (const std::uint32_t parts : batch.parts_per_datagram) {
@@ -69,7 +69,7 @@ Recorded record() {
             datagram.insert(datagram.end(), from, from + batch.parts[part].iov_len);
           }
           if (++number % 7 == 0) continue;
-          if (rank == 1) writer.on_datagram(now, datagram);
+          if (rank == 1) writer.on_datagram(now, 0, datagram);
           ends[1 - rank].receive(now, datagram);
         }
       }

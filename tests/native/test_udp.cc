@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <stdexcept>
@@ -22,6 +23,7 @@
 
 namespace {
 
+using holdfast::Duration;
 using holdfast::io::Address;
 using holdfast::io::OutgoingBatch;
 using holdfast::io::SendResult;
@@ -113,14 +115,15 @@ std::vector<Bytes> receive(UdpSocket& socket, std::size_t num_datagrams) {
   std::vector<Bytes> received;
   pollfd ready{socket.fd(), POLLIN, 0};
   while (received.size() < num_datagrams && poll(&ready, 1, 2000) > 0) {
-    socket.receive(4,
-                   [&](std::span<std::uint8_t> datagram) { received.emplace_back(datagram.begin(), datagram.end()); });
+    socket.receive(4, [&](std::span<std::uint8_t> datagram, Duration) {
+      received.emplace_back(datagram.begin(), datagram.end());
+    });
   }
   return received;
 }
 
 bool nothing_waits(UdpSocket& socket) {
-  return socket.receive(1, [](std::span<std::uint8_t>) {}) == 0;
+  return socket.receive(1, [](std::span<std::uint8_t>, Duration) {}) == 0;
 }
 
 void expect_delivery(const char* host, bool sender_segments, bool receiver_segments, std::size_t num_datagrams,
@@ -351,7 +354,7 @@ HF_CASE(kernel_drops_counts_what_overflowed) {
     UdpSocket receiver(Address::parse(host, 0), small);
     Message burst(receiver.local(), 200, 1'472, 1'472), last(receiver.local(), 1, 100, 100);
     HF_CHECK(sender.send(burst.batch) == SendResult::sent);
-    std::size_t num_received = receiver.receive(100, [](std::span<std::uint8_t>) {});
+    std::size_t num_received = receiver.receive(100, [](std::span<std::uint8_t>, Duration) {});
     HF_CHECK(num_received < 200);
     HF_CHECK(sender.send(last.batch) == SendResult::sent);
     num_received += receive(receiver, 1).size();
@@ -366,7 +369,7 @@ HF_CASE(a_drop_is_seen_with_gro_too) {
   UdpSocket sender(Address::parse("127.0.0.1", 0), UdpOptions{}), receiver(Address::parse("127.0.0.1", 0), small);
   Message burst(receiver.local(), 44, 1'472, 1'472), last(receiver.local(), 1, 100, 100);
   for (int i = 0; i < 20; ++i) HF_CHECK(sender.send(burst.batch) == SendResult::sent);
-  receiver.receive(100, [](std::span<std::uint8_t>) {});
+  receiver.receive(100, [](std::span<std::uint8_t>, Duration) {});
   HF_CHECK(sender.send(last.batch) == SendResult::sent);
   HF_EQUAL(receive(receiver, 1).size(), 1u);
   HF_CHECK(receiver.kernel_drops() > 0);
@@ -378,11 +381,30 @@ HF_CASE(receive_stops_after_the_asked_reads_and_lets_the_sink_write) {
   UdpSocket receiver(Address::parse("127.0.0.1", 0), with_segmentation(false));
   Message message(receiver.local(), 100, 10, 10);
   HF_CHECK(sender.send(message.batch) == SendResult::sent);
-  const auto overwrite = [](std::span<std::uint8_t> datagram) { std::ranges::fill(datagram, std::uint8_t{0}); };
+  const auto overwrite = [](std::span<std::uint8_t> datagram, Duration) {
+    std::ranges::fill(datagram, std::uint8_t{0});
+  };
   HF_EQUAL(receiver.receive(0, overwrite), 0u);
   const std::size_t one_read = receiver.receive(1, overwrite);
   HF_CHECK(one_read > 0 && one_read < 100);
   HF_EQUAL(receiver.receive(100, overwrite), 100 - one_read);
+}
+
+HF_CASE(a_datagram_tells_how_long_it_has_waited) {
+  plan = {};
+  for (const bool segments : {false, true}) {
+    UdpSocket sender(Address::parse("127.0.0.1", 0), with_segmentation(segments));
+    UdpSocket receiver(Address::parse("127.0.0.1", 0), with_segmentation(segments));
+    Message message(receiver.local(), 3, 10, 10);
+    HF_CHECK(sender.send(message.batch) == SendResult::sent);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    int num_received = 0;
+    receiver.receive(4, [&](std::span<std::uint8_t>, Duration age) {
+      ++num_received;
+      HF_CHECK(age >= 20 * holdfast::millisecond && age <= holdfast::second);
+    });
+    HF_EQUAL(num_received, 3);
+  }
 }
 
 HF_CASE(socket_is_non_blocking_closed_on_exec_and_tells_its_buffers) {

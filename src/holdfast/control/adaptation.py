@@ -13,7 +13,7 @@ from holdfast.control.change import NetworkChange
 from holdfast.control.early_timeout import EarlyTimeout, StageEnd, stage_sample_ms
 from holdfast.control.early_wait import EarlyWait
 from holdfast.control.hard_bound import HardBound
-from holdfast.control.incast import Incast, loss_among_heard
+from holdfast.control.incast import Incast
 from holdfast.control.recalibration import WIDENING, Recalibration
 
 BucketKey = tuple[int, int]
@@ -53,6 +53,21 @@ class StageSeen:
         return sum(self.expected_by_peer.values())
 
 
+@dataclass(frozen=True)
+class PacketsSeen:
+    """Packets of any kind that were sent to this rank since the operation before, and those that came.
+
+    What was late has arrived, and a rank that is away sends nothing: what is missing here the network has dropped.
+    """
+
+    expected: int
+    received: int
+
+    @property
+    def lost_ratio(self) -> float:
+        return max(0.0, 1 - self.received / self.expected) if self.expected else 0.0
+
+
 class _Bucket:
     def __init__(self, bound_ms: float) -> None:
         self.early = (EarlyTimeout(bound_ms), EarlyTimeout(bound_ms))
@@ -89,7 +104,9 @@ class Adaptation:
         contributions, results = (self._early_wait.wait_ms(early.t_c_ms) for early in bucket.early)
         return Timing(stage_ms, (contributions, results), bucket.samples_ms)
 
-    def observe(self, key: BucketKey, stages: tuple[StageSeen, StageSeen], late_ratio: float, num_packets: int) -> None:
+    def observe(
+        self, key: BucketKey, stages: tuple[StageSeen, StageSeen], late_ratio: float, packets: PacketsSeen
+    ) -> None:
         """One operation has ended. `late_ratio`: the share of one that arrived since the last, after its close."""
         stage_ms = self._stage_ms(key)
         bucket = self._buckets.setdefault(key, _Bucket(stage_ms))
@@ -100,7 +117,8 @@ class Adaptation:
             samples.append(sample_ms)
         bucket.samples_ms = (samples[0], samples[1])
         self._early_wait.observe(late_ratio)
-        self._observe_incast(stages, num_packets)
+        hit_bound = any(stage.end == "bound" for stage in stages)
+        self._incast.observe(packets.lost_ratio, packets.expected, hit_bound=hit_bound)
         if key[1] == self.bound.num_bytes:
             self._observe_change(bucket, stages)
 
@@ -117,13 +135,6 @@ class Adaptation:
             before, self.bound = self.bound, self._recalibration.bound(self.bound)
             self._change.recalibrated(before.t_b_ms, self.bound.t_b_ms)
             self._recalibration = None
-
-    def _observe_incast(self, stages: Sequence[StageSeen], num_packets: int) -> None:
-        received = [count for stage in stages for count in stage.received_by_peer.values()]
-        expected = [count for stage in stages for count in stage.expected_by_peer.values()]
-        everybody_heard = all(got > 0 for got, want in zip(received, expected, strict=True) if want)
-        hit_bound = everybody_heard and any(stage.end == "bound" for stage in stages)
-        self._incast.observe(loss_among_heard(received, expected), num_packets, hit_bound=hit_bound)
 
     def explain(self) -> list[str]:
         standing = self._change if self._recalibration is None else self._recalibration

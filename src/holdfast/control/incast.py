@@ -7,7 +7,8 @@ making**, and incast returns as soon as the senders do. So:
 
 - Loss beyond the background is a debt, and operations without any pay it back. Above a limit the credit is halved, and
   a test begins: is less than half of it lost now? If not, the credit is halved again, down to 1.
-- If as much is lost even at 1, that is the background, and the credit goes back to where it fell from.
+- If as much is lost even at 1, that is the background, and the credit goes back to where it fell from. It goes back at
+  once where fewer lose more: senders keep to their share of their card, and a share of one is all of it.
 - If less is lost, the credit climbs back by one with every good operation. If loss returns on the way, it was incast:
   the credit stays below that level. If not, it was a burst.
 - Every alarm that was none doubles the debt it takes to raise the next one.
@@ -20,23 +21,22 @@ Evidence is counted in packets as well as in operations: one lost of seven packe
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 
 LOSS_HIGH = 0.001
 LOSS_LOW = 0.0001
 BACKGROUND_NOISE_RATIO = 2.0
 """An operation that loses up to twice the background says nothing about incast."""
-DEBT_UNIT = 0.05
+DEBT_UNIT = 0.1
 """What one operation adds at most, and the first limit: the first operation of which a fifth is lost halves the
-credit, and the first dozen that lose half a percent each."""
+credit, and the first dozen that lose a percent each."""
 DEBT_UNIT_PACKETS = 4
 """The unit is at least this many packets."""
 PAID_BACK = 2
 """Units that an operation without loss takes off: losses in fewer than two of three operations never add up."""
 MOST_ALARM_UNITS = 8
-BOUND_HIT_LOSS = 0.10
-"""An operation that ran into t_B counts as having lost at least this."""
-TEST_OPERATIONS = 20
+BOUND_HIT_DEBT = 0.02
+"""An operation that lost more than usual and ran into t_B is in debt as if it had lost at least this."""
+TEST_OPERATIONS = 12
 TEST_PACKETS = 2000
 TEST_LOST_PACKETS = 20
 """1 % of 2,000. 20 lost are 20 give or take 5: enough to tell all from half; more loss needs fewer packets."""
@@ -46,16 +46,6 @@ ACCEPT_PACKETS = 1000
 FIRST_PAUSE = 100
 """Operations before the level above the ceiling is tried again."""
 MOST_PAUSE = 1600
-
-
-def loss_among_heard(received_by_sender: Sequence[int], expected_by_sender: Sequence[int]) -> float:
-    """The share lost of those senders of whom anything came; in any one unit.
-
-    Incast takes a part of everybody's packets. A sender of whom nothing came was away, which no credit mends.
-    """
-    heard = [pair for pair in zip(received_by_sender, expected_by_sender, strict=True) if pair[0] > 0]
-    expected = sum(total for _, total in heard)
-    return 1 - sum(got for got, _ in heard) / expected if expected else 0.0
 
 
 class _Evidence:
@@ -111,20 +101,21 @@ class Incast:
         return min(self._tested_background, self._mean_loss)
 
     def observe(self, loss_ratio: float, num_packets: int, *, hit_bound: bool) -> int:
-        """One operation: `loss_among_heard`, of how many packets, and whether t_B was hit with every sender heard.
+        """One operation: what the network dropped, of how many packets, and whether t_B was hit.
 
-        Returns the credit from the next operation on.
+        Without loss t_B says nothing about incast: somebody was late. Returns the credit from the next operation on.
         """
         if self._top == 1 or num_packets <= 0:
             return self.credit
-        loss = max(loss_ratio, BOUND_HIT_LOSS) if hit_bound else loss_ratio
-        self._seen.add(loss, num_packets)
-        self._mean_loss += (loss - self._mean_loss) / FIRST_PAUSE
+        self._seen.add(loss_ratio, num_packets)
+        self._mean_loss += (loss_ratio - self._mean_loss) / FIRST_PAUSE
         self._pause_left = max(0, self._pause_left - 1)
-        self._charge(loss, num_packets)
+        self._charge(loss_ratio, num_packets, hit_bound)
         is_alarm = self._debt_units >= self._alarm_units
         if self._testing:
-            if is_alarm and self.credit > 1:
+            if self._loses_more():
+                self._end_failed_test(f"{self._seen.loss:.1%} lost with {self.credit}, so fewer would lose more")
+            elif is_alarm and self.credit > 1:
                 self._halve()
             elif self._seen.is_test():
                 self._end_test()
@@ -132,16 +123,17 @@ class Incast:
             self._back_from_trial()
         elif is_alarm:
             self._begin_test()
-        elif loss <= BACKGROUND_NOISE_RATIO * self.background_loss + LOSS_LOW:
+        elif loss_ratio <= BACKGROUND_NOISE_RATIO * self.background_loss + LOSS_LOW:
             self._grow()
         return self.credit
 
     def explain(self) -> str:
         return f"credit {self.credit} of {self._top} senders at once: {self._reason}"
 
-    def _charge(self, loss: float, num_packets: int) -> None:
+    def _charge(self, loss: float, num_packets: int, hit_bound: bool) -> None:
         excess = loss - BACKGROUND_NOISE_RATIO * self.background_loss - LOSS_HIGH
         if excess > 0:
+            excess = max(excess, BOUND_HIT_DEBT) if hit_bound else excess
             self._debt_units += min(1.0, excess / max(DEBT_UNIT, DEBT_UNIT_PACKETS / num_packets))
         else:
             self._debt_units = max(0.0, self._debt_units - PAID_BACK)
@@ -163,19 +155,28 @@ class Incast:
     def _end_test(self) -> None:
         lost = self._seen.loss
         did_help = lost <= self._loss_before / 2
-        if not did_help and self.credit > 1:
-            self._halve()
-            return
-        self._testing = False
-        self._tested_background = self._mean_loss = lost
         if did_help:
+            self._testing = False
             self._on_trial = True
+            self._tested_background = self._mean_loss = lost
             self._reason = f"{self._loss_before:.1%} lost with {self._fell_from}, {lost:.1%} with {self.credit}"
             self._move_to(self.credit)
+        elif self.credit > 1:
+            self._halve()
         else:
-            self._reason = f"{lost:.1%} is lost even with one, so fewer would save nothing"
-            self._move_to(self._fell_from)
-            self._end_false_alarm()
+            self._end_failed_test(f"{lost:.1%} is lost even with one, so fewer would save nothing")
+
+    def _loses_more(self) -> bool:
+        """A sender that has a port to itself sends at the full rate, and overruns it when it meets another after all."""
+        lost_packets = self._seen.loss * self._seen.num_packets
+        return lost_packets >= TEST_LOST_PACKETS and self._seen.loss >= 2 * self._loss_before
+
+    def _end_failed_test(self, reason: str) -> None:
+        self._testing = False
+        self._tested_background = self._mean_loss = min(self._loss_before, self._seen.loss)
+        self._reason = reason
+        self._move_to(self._fell_from)
+        self._end_false_alarm()
 
     def _end_false_alarm(self) -> None:
         self._fell_from = 0

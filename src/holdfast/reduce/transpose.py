@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import array
 import logging
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from holdfast import _native
-from holdfast.control.adaptation import Adaptation, BucketKey, StageSeen, Timing
+from holdfast.control.adaptation import Adaptation, BucketKey, PacketsSeen, StageSeen, Timing
 from holdfast.control.early_timeout import StageEnd as StageClosed
 from holdfast.control.hard_bound import HardBound
 from holdfast.errors import BucketMismatch, DeadlineExceeded, OperationError, PeerDead
@@ -230,9 +229,8 @@ class TransposeAllReduce:
         )
         expected = contributions.expected + results.expected
         late_ratio = min(1.0, report.late_elements / expected) if expected else 0.0
-        element_bytes = pending.memory.num_bytes / max(1, pending.memory.count)
-        num_packets = math.ceil(expected * element_bytes / self.link.agreement.datagram_bytes)
-        adaptation.observe(pending.key, (contributions, results), late_ratio, num_packets)
+        packets = PacketsSeen(report.datagrams_expected, report.datagrams_received)
+        adaptation.observe(pending.key, (contributions, results), late_ratio, packets)
         if adaptation.credit != self._credit:
             self._publish(adaptation)
 

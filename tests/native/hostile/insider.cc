@@ -104,7 +104,7 @@ void Insider::run() {
 }
 
 void Insider::receive(Time now) {
-  socket_.receive(4, [&](std::span<std::uint8_t> datagram) {
+  socket_.receive(4, [&](std::span<std::uint8_t> datagram, Duration) {
     const std::uint8_t type = datagram.size() > 1 ? datagram[1] : 0;
     {
       const std::lock_guard lock(mutex_);

@@ -91,7 +91,7 @@ Outsider::Flood Outsider::flood(std::uint64_t count, std::span<const std::string
   }
   // Whoever were to answer would have done so while the others were served; give the last ones a moment, too.
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  flood.answers = socket_.receive(1 << 20, [](std::span<std::uint8_t>) {});
+  flood.answers = socket_.receive(1 << 20, [](std::span<std::uint8_t>, Duration) {});
   return flood;
 }
 

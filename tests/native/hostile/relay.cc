@@ -21,7 +21,7 @@ void Relay::run() {
   pollfd ready{socket_.fd(), POLLIN, 0};
   while (!stopping_) {
     if (poll(&ready, 1, 20) <= 0) continue;
-    socket_.receive(4, [&](std::span<std::uint8_t> datagram) {
+    socket_.receive(4, [&](std::span<std::uint8_t> datagram, Duration) {
       captured_.add(target_.rank, datagram);
       const auto* to = reinterpret_cast<const sockaddr*>(&target_.address.storage);
       sendto(socket_.fd(), datagram.data(), datagram.size(), 0, to, target_.address.length);

@@ -1,0 +1,44 @@
+// How fast the network card sends, from what was handed to it and what it still has waiting.
+//
+// All paths of a rank leave through one card. A path that is alone for a moment could use all of it, and two ranks that
+// both do so meet at a third rank's port, which is no faster: its queue overflows within a millisecond. A path that
+// keeps to its share of the card cannot do that, and the port is still full when all of them are sending.
+#pragma once
+
+#include <cstdint>
+
+#include "core/rate_sample.h"
+#include "core/time.h"
+
+namespace holdfast {
+
+// What one path may use of the card.
+struct CardShare {
+  bool has_room = true;         // for more than what is small and urgent
+  std::uint32_t num_paths = 1;  // that share the card at a time
+  double bytes_per_second = 0;  // most that this path may send; 0: not known
+};
+
+class CardRate {
+ public:
+  void on_sent(std::uint64_t bytes) { handed_bytes_ += bytes; }
+  // Before anything is sent: so many bytes wait in the card's queue.
+  void on_queue(Time now, std::uint64_t waiting_bytes);
+  // The best of the last stretches in which the card had something waiting most of the time. 0: it never has, and is no
+  // bottleneck.
+  double bytes_per_second() const { return rate_.value(); }
+
+ private:
+  std::uint64_t handed_bytes_ = 0;
+  RecentMaximum rate_{32};
+  std::uint64_t num_samples_ = 0;
+
+  // The stretch of time over which the next sample is taken.
+  Time begun_at_ = 0;
+  std::uint64_t departed_at_begin_ = 0;
+  Time seen_at_ = 0;
+  Duration busy_ = 0;
+  bool rested_ = true;  // it began after a pause
+};
+
+}  // namespace holdfast

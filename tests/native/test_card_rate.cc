@@ -1,0 +1,72 @@
+// How fast the card is, told from what it still has waiting.
+#include <algorithm>
+
+#include "core/card_rate.h"
+#include "testing/check.h"
+
+using namespace holdfast;
+
+namespace {
+
+// A card that sends `bytes_per_second`, given `offered` of it, looked at every 500 microseconds.
+struct Card {
+  CardRate rate;
+  double bytes_per_second;
+  Time now = second;
+  double waiting = 0;
+
+  void run(double offered_bytes_per_second, Duration time) {
+    constexpr Duration turn = 500 * microsecond;
+    for (const Time end = now + time; now < end; now += turn) {
+      rate.on_queue(now, static_cast<std::uint64_t>(waiting));
+      const auto sent = static_cast<std::uint64_t>(offered_bytes_per_second * in_seconds(turn));
+      rate.on_sent(sent);
+      waiting = std::max(0.0, waiting + static_cast<double>(sent) - bytes_per_second * in_seconds(turn));
+    }
+  }
+};
+
+bool near(double value, double expected) { return value > 0.95 * expected && value < 1.05 * expected; }
+
+}  // namespace
+
+HF_CASE(a_busy_card_shows_its_rate) {
+  Card card{.bytes_per_second = 30e6};
+  HF_EQUAL(card.rate.bytes_per_second(), 0.0);
+  card.run(33e6, 100 * millisecond);
+  HF_CHECK(near(card.rate.bytes_per_second(), 30e6));
+}
+
+HF_CASE(a_card_that_is_never_busy_is_no_bottleneck) {
+  Card card{.bytes_per_second = 3e9};
+  card.run(30e6, second);
+  HF_EQUAL(card.rate.bytes_per_second(), 0.0);
+}
+
+HF_CASE(a_card_that_has_become_faster_is_noticed_by_what_passes) {
+  Card card{.bytes_per_second = 10e6};
+  card.run(12e6, 100 * millisecond);
+  card.bytes_per_second = 40e6;
+  for (int i = 0; i < 100; ++i) card.run(1.05 * card.rate.bytes_per_second(), 10 * millisecond);
+  HF_CHECK(near(card.rate.bytes_per_second(), 40e6));
+}
+
+HF_CASE(a_card_that_has_become_slower_is_noticed_when_the_better_times_are_forgotten) {
+  Card card{.bytes_per_second = 40e6};
+  card.run(42e6, 100 * millisecond);
+  card.bytes_per_second = 10e6;
+  card.run(12e6, 500 * millisecond);
+  HF_CHECK(near(card.rate.bytes_per_second(), 10e6));
+}
+
+HF_CASE(a_pause_is_no_slow_card) {
+  Card card{.bytes_per_second = 30e6};
+  for (int i = 0; i < 50; ++i) {
+    card.run(33e6, 60 * millisecond);
+    card.waiting = 0;
+    card.now += 300 * millisecond;
+  }
+  HF_CHECK(near(card.rate.bytes_per_second(), 30e6));
+}
+
+HF_TEST_MAIN
