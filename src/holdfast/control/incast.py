@@ -22,13 +22,15 @@ from __future__ import annotations
 
 from collections import deque
 
-LOSS_HIGH = 0.001
+LOSS_HIGH = 0.02
+"""Less is not worth a test: with one sender at a time an operation takes a fifth longer, and a port that overflows by
+our own doing, with every sender at its share of the card, loses a fifth."""
 LOSS_LOW = 0.0001
 BACKGROUND_NOISE_RATIO = 2.0
 """An operation that loses up to twice the background says nothing about incast."""
 DEBT_UNIT = 0.1
 """What one operation adds at most, and the first limit: the first operation of which a fifth is lost halves the
-credit, and the first dozen that lose a percent each."""
+credit, and the first dozen that lose three percent each."""
 DEBT_UNIT_PACKETS = 4
 """The unit is at least this many packets."""
 PAID_BACK = 2
@@ -82,6 +84,8 @@ class Incast:
         self._ceiling = self._top
         """The highest level not known to lose."""
         self._seen = _Evidence()
+        self._indebted = _Evidence()
+        """Since the debt was last paid back."""
         self._debt_units = 0.0
         self._alarm_units = 1
         self._tested_background = 0.0
@@ -111,10 +115,13 @@ class Incast:
         self._mean_loss += (loss_ratio - self._mean_loss) / FIRST_PAUSE
         self._pause_left = max(0, self._pause_left - 1)
         self._charge(loss_ratio, num_packets, hit_bound)
+        self._indebted = self._indebted if self._debt_units else _Evidence()
+        self._indebted.add(loss_ratio, num_packets)
         is_alarm = self._debt_units >= self._alarm_units
         if self._testing:
             if self._loses_more():
-                self._end_failed_test(f"{self._seen.loss:.1%} lost with {self.credit}, so fewer would lose more")
+                reason = f"{self._seen.loss:.1%} lost with {self.credit}, so fewer would lose more"
+                self._end_failed_test(self._loss_before, reason)
             elif is_alarm and self.credit > 1:
                 self._halve()
             elif self._seen.is_test():
@@ -144,7 +151,7 @@ class Incast:
         self._seen = _Evidence()
 
     def _begin_test(self) -> None:
-        self._fell_from, self._loss_before = self.credit, self._seen.loss
+        self._fell_from, self._loss_before = self.credit, self._indebted.loss
         self._testing = True
         self._reason = f"{self._loss_before:.1%} lost with {self.credit}; seeing whether fewer help"
         self._halve()
@@ -164,16 +171,20 @@ class Incast:
         elif self.credit > 1:
             self._halve()
         else:
-            self._end_failed_test(f"{lost:.1%} is lost even with one, so fewer would save nothing")
+            self._end_failed_test(lost, f"{lost:.1%} is lost even with one, so fewer would save nothing")
 
     def _loses_more(self) -> bool:
         """A sender that has a port to itself sends at the full rate, and overruns it when it meets another after all."""
         lost_packets = self._seen.loss * self._seen.num_packets
-        return lost_packets >= TEST_LOST_PACKETS and self._seen.loss >= 2 * self._loss_before
+        return (
+            self.credit < self._fell_from
+            and lost_packets >= TEST_LOST_PACKETS
+            and self._seen.loss >= 2 * self._loss_before
+        )
 
-    def _end_failed_test(self, reason: str) -> None:
+    def _end_failed_test(self, background: float, reason: str) -> None:
         self._testing = False
-        self._tested_background = self._mean_loss = min(self._loss_before, self._seen.loss)
+        self._tested_background = self._mean_loss = background
         self._reason = reason
         self._move_to(self._fell_from)
         self._end_false_alarm()
