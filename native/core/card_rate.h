@@ -15,7 +15,6 @@ namespace holdfast {
 // What one path may use of the card.
 struct CardShare {
   bool has_room = true;         // for more than what is small and urgent
-  std::uint32_t num_paths = 1;  // that share the card at a time
   double bytes_per_second = 0;  // most that this path may send; 0: not known
 };
 

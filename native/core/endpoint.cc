@@ -391,15 +391,16 @@ void Endpoint::share_bandwidth() {
 CardShare Endpoint::card_share(std::uint64_t queue_bytes) const {
   CardShare share;
   share.has_room = queue_bytes == 0 || queue_bytes < wanted_card_queue_bytes();
+  if (operations_.empty()) return share;
+  std::uint32_t num_paths = 0;
   std::uint32_t credit = settings_.num_ranks;
   for (const auto& path : paths_) {
     if (!path || path->state() != PeerState::alive || path->rate().same_host()) continue;
-    ++share.num_paths;
+    ++num_paths;
     if (path->peer_credit() != 0) credit = std::min<std::uint32_t>(credit, path->peer_credit());
   }
-  share.num_paths = std::clamp(share.num_paths, 1u, credit);
-  if (!operations_.empty())
-    share.bytes_per_second = card_overcommitment * card_rate_.bytes_per_second() / share.num_paths;
+  const std::uint32_t sending_at_a_time = std::clamp(num_paths, 1u, credit);
+  share.bytes_per_second = card_overcommitment * card_rate_.bytes_per_second() / sending_at_a_time;
   return share;
 }
 

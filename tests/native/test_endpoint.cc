@@ -63,6 +63,7 @@ struct Network {
   std::vector<std::vector<Note>> notes;
   std::vector<std::vector<SentNote>> fates;
   bool readers_are_there = true;
+  std::uint64_t card_queue_bytes = 0;
   std::vector<std::string> changes;  // "1 alive; 1 dead; "
 
   explicit Network(std::uint16_t num_ranks, const Change& change = [](EndpointSettings&) {}) {
@@ -83,7 +84,7 @@ struct Network {
   bool flush(std::uint16_t rank) {
     static thread_local TransmitBatch batch;
     bool any = false;
-    while (ranks[rank]->fill(now, batch)) {
+    while (ranks[rank]->fill(now, batch, card_queue_bytes)) {
       any = true;
       std::size_t part = 0;
       for (std::uint32_t i = 0; i < batch.num_datagrams; ++i) {
@@ -1380,6 +1381,27 @@ HF_CASE(a_report_tells_what_the_network_dropped_of_what_was_sent_here) {
   const double received_ratio =
       static_cast<double>(lossy.datagrams_received) / static_cast<double>(lossy.datagrams_expected);
   HF_CHECK(received_ratio > 0.87 && received_ratio < 0.93);
+}
+
+HF_CASE(each_path_keeps_to_its_share_of_a_busy_card_while_an_operation_is_open) {
+  Network network(4);
+  network.join();
+  network.card_queue_bytes = 1000;  // never empty: the card is the bottleneck
+  network.delay = 5 * millisecond;
+  auto data = gradients(4, 4'000'000);
+  for (std::uint16_t rank = 0; rank < 4; ++rank) {
+    network[rank].call(network.now, call_on(data[rank], Delivery::exact, 10 * second));
+  }
+  for (int i = 0; i < 200 && network[0].card_bytes_per_second() == 0; ++i) network.run_for(5 * millisecond);
+  HF_EQUAL(network[0].open_operations(), 1u);
+  const double card = network[0].card_bytes_per_second();
+  HF_CHECK(card > 0);
+  for (std::uint16_t peer = 1; peer < 4; ++peer) {
+    const double share = network[0].path(peer).pacing_bytes_per_second() / card;
+    HF_CHECK(share > 0.31 && share < 0.37);
+  }
+  network.run_for(10 * second);
+  HF_CHECK(is_mean(data[0], 4));
 }
 
 HF_TEST_MAIN
