@@ -42,22 +42,33 @@ def marked_processes(started_by: int) -> dict[int, str]:
         try:
             if not entry.name.isdigit() or (entry / "stat").read_text().rpartition(") ")[2][0] in "ZX":
                 continue
-            environment = (entry / "environ").read_bytes().split(b"\0")
             command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if started_by in _lab_owners(entry) and int(entry.name) != started_by:
+                found[int(entry.name)] = command
         except OSError:
             continue
-        marks = [variable.decode() for variable in environment if variable.startswith(f"{LAB}=".encode())]
-        if any(mark.split(".")[1] == str(started_by) for mark in marks) and int(entry.name) != started_by:
-            found[int(entry.name)] = command
     return found
 
 
-def network_namespaces() -> set[int]:
-    """Of all living processes: those of a lab that is gone must not be among them."""
+def _lab_owners(process: Path) -> set[int]:
+    """Of the labs that a process belongs to."""
+    environment = (process / "environ").read_bytes().split(b"\0")
+    marks = [variable.decode() for variable in environment if variable.startswith(f"{LAB}=".encode())]
+    return {int(mark.split(".")[1]) for mark in marks}
+
+
+def network_namespaces_left(of_lab: int, ended_at_s: float) -> set[int]:
+    """Of all living processes, since those of a lab that is gone must not be among them.
+
+    The kernel gives the number of a namespace that has gone to the next one: what another lab holds, or what was started
+    after this one's end (by the clock since boot), is another namespace.
+    """
     found = set()
-    for entry in Path("/proc").glob("[0-9]*/ns/net"):
+    for entry in Path("/proc").glob("[0-9]*"):
         try:
-            found.add(os.stat(entry).st_ino)
+            started_s = int((entry / "stat").read_text().rpartition(") ")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+            if started_s <= ended_at_s and not _lab_owners(entry) - {of_lab}:
+                found.add(os.stat(entry / "ns/net").st_ino)
         except OSError:
             continue
     return found

@@ -5,6 +5,7 @@ Its ranks start processes that leave their session, which only the mark can find
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.lab_processes import marked_processes, needs_lab, network_namespaces, wait_until
+from lab.lab_processes import marked_processes, needs_lab, network_namespaces_left, wait_until
 
 pytestmark = needs_lab
 
@@ -30,6 +31,7 @@ class RunningLab:
     def __init__(self, script: str) -> None:
         self.process = subprocess.Popen([*LAB, "--", "bash", "-c", script], stdout=subprocess.PIPE, text=True)
         self.networks: set[int] = set()
+        self.ended_at_s = math.inf
 
     def wait_for_ranks(self) -> None:
         assert self.process.stdout is not None
@@ -49,8 +51,13 @@ class RunningLab:
         assert self.process.stdout is not None
         self.process.stdout.close()
 
+    def send(self, number: signal.Signals) -> None:
+        self.ended_at_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+        self.process.send_signal(number)
+
     def is_gone(self) -> bool:
-        return not marked_processes(self.process.pid) and not self.networks & network_namespaces()
+        left = network_namespaces_left(self.process.pid, self.ended_at_s)
+        return not marked_processes(self.process.pid) and not self.networks & left
 
 
 @pytest.mark.parametrize("moment", ["importing", "building", "running", "ending"])
@@ -66,7 +73,7 @@ def test_nothing_stays(moment: str) -> None:
                 lab.wait_for_switch()
             else:
                 lab.wait_for_ranks()
-            lab.process.send_signal(number)
+            lab.send(number)
         for number, lab in labs.items():
             assert lab.process.wait(20) in codes(moment, number), number
             wait_until(lab.is_gone, NOTICE_LIMIT_S, f"after {number.name}: {marked_processes(lab.process.pid)} to end")
