@@ -23,6 +23,7 @@ void CardRate::on_queue(Time now, std::uint64_t waiting_bytes) {
     const bool was_busy = 2 * busy_ >= elapsed;
     // A card that ran empty could have sent more: it is at least this fast.
     if (was_busy || (!rate_.empty() && sample > rate_.value())) rate_.add(++num_samples_, sample);
+    best_ = std::max(best_, rate_.value());
   }
   begun_at_ = now;
   departed_at_begin_ = departed;

@@ -5,6 +5,7 @@
 // keeps to its share of the card cannot do that, and the port is still full when all of them are sending.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "core/rate_sample.h"
@@ -23,13 +24,15 @@ class CardRate {
   void on_sent(std::uint64_t bytes) { handed_bytes_ += bytes; }
   // Before anything is sent: so many bytes wait in the card's queue.
   void on_queue(Time now, std::uint64_t waiting_bytes);
-  // The best of the last stretches in which the card had something waiting most of the time. 0: it never has, and is no
-  // bottleneck.
-  double bytes_per_second() const { return rate_.value(); }
+  // The best of the last stretches in which the card had something waiting most of the time; 0: it never has, and is no
+  // bottleneck. At least half of the best ever: a card that is slow to tell what has left looks busy all the time, and
+  // paths that keep to a share of what few of them sent would slow one another down without end.
+  double bytes_per_second() const { return std::max(rate_.value(), best_ / 2); }
 
  private:
   std::uint64_t handed_bytes_ = 0;
   RecentMaximum rate_{32};
+  double best_ = 0;
   std::uint64_t num_samples_ = 0;
 
   // The stretch of time over which the next sample is taken.
