@@ -9,9 +9,25 @@ import pytest
 
 from holdfast.outcome import Outcome, PeerOutcome
 
-WHOLE = PeerOutcome(rank=1, contributed_ratio=1.0, results_ratio=1.0, last_arrival_ms=2.0, alive=True)
-LATE = PeerOutcome(rank=2, contributed_ratio=0.25, results_ratio=1.0, last_arrival_ms=7.5, alive=True)
-DEAD = PeerOutcome(rank=3, contributed_ratio=0.0, results_ratio=0.0, last_arrival_ms=None, alive=False)
+WHOLE = PeerOutcome(
+    rank=1,
+    contributed_ratio=1.0,
+    results_ratio=1.0,
+    contribution_arrived_ms=(1.0, 1.5),
+    results_arrived_ms=(1.5, 2.0),
+    alive=True,
+)
+LATE = PeerOutcome(
+    rank=2,
+    contributed_ratio=0.25,
+    results_ratio=1.0,
+    contribution_arrived_ms=(0.5, 7.5),
+    results_arrived_ms=(5.0, 6.0),
+    alive=True,
+)
+DEAD = PeerOutcome(
+    rank=3, contributed_ratio=0.0, results_ratio=0.0, contribution_arrived_ms=None, results_arrived_ms=None, alive=False
+)
 
 
 def outcome(**changes: object) -> Outcome:

@@ -31,6 +31,12 @@ Duration from_seconds(double seconds) {
 }
 double to_seconds(Duration duration) { return static_cast<double>(duration) / 1e9; }
 
+// (first, last), or nothing.
+std::optional<std::pair<double, double>> in_seconds(const ArrivalSpan& span) {
+  if (span.first < 0) return std::nullopt;
+  return std::pair(to_seconds(span.first), to_seconds(span.last));
+}
+
 struct Peer {
   std::string host;
   std::uint16_t port;
@@ -187,10 +193,9 @@ void bind_engine(nb::module_& module) {
       .def_ro("alive", &PeerReport::alive)
       .def_ro("contributions_sample_us", &PeerReport::contributions_sample_us)
       .def_ro("results_sample_us", &PeerReport::results_sample_us)
-      .def_prop_ro("last_arrival_s", [](const PeerReport& report) -> std::optional<double> {
-        if (report.last_arrival < 0) return std::nullopt;
-        return to_seconds(report.last_arrival);
-      });
+      .def_prop_ro("contribution_arrived_s",
+                   [](const PeerReport& report) { return in_seconds(report.contribution_arrived); })
+      .def_prop_ro("result_arrived_s", [](const PeerReport& report) { return in_seconds(report.result_arrived); });
   nb::class_<OperationReport>(module, "OperationReport", "What an operation says about itself when it ends.")
       .def_ro("operation", &OperationReport::operation)
       .def_ro("status", &OperationReport::status)
@@ -345,7 +350,7 @@ void bind_engine(nb::module_& module) {
       .def(
           "publish",
           [](Engine& engine, std::uint32_t from_operation, double t_b_s, double t_c_s, double early_wait_ratio,
-             std::uint8_t credit, bool deterministic, double duty_limit_s) {
+             std::uint8_t credit, bool deterministic, double duty_limit_s, std::vector<std::uint8_t> shard_weights) {
             Parameters parameters;
             parameters.from_operation = from_operation;
             parameters.t_b = from_seconds(t_b_s);
@@ -354,12 +359,14 @@ void bind_engine(nb::module_& module) {
             parameters.credit = credit;
             parameters.deterministic = deterministic;
             parameters.duty_limit = from_seconds(duty_limit_s);
+            parameters.division = Division(std::move(shard_weights));
             const auto reactor = engine.reactor();
             const nb::gil_scoped_release released;
             reactor->publish(parameters);
           },
           nb::kw_only(), "from_operation"_a, "t_b_s"_a, "t_c_s"_a, "early_wait_ratio"_a, "credit"_a, "deterministic"_a,
-          "duty_limit_s"_a, "Parameters that hold from a named operation on.")
+          "duty_limit_s"_a, "shard_weights"_a = std::vector<std::uint8_t>{},
+          "Parameters that hold from a named operation on.")
       .def("take_peer_changes",
            [](Engine& engine) {
              const auto changes = engine.reactor()->take_peer_changes();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "core/presence.h"
 
@@ -24,5 +25,22 @@ constexpr std::uint32_t responsible_shard(std::uint32_t rank, std::uint32_t oper
 constexpr std::uint32_t peer_of_turn(std::uint32_t rank, std::uint32_t turn, std::uint32_t num_ranks) {
   return (rank + num_ranks - turn) % num_ranks;
 }
+
+// How large each rank's shard is. A rank whose network is slow can have a smaller one; the order in which the ranks'
+// shards lie in the bucket rotates all the same.
+class Division {
+ public:
+  // Without weights, or with weights for another number of ranks, every shard has the same size.
+  Division() = default;
+  explicit Division(std::vector<std::uint8_t> weights);
+  static const Division& even();
+
+  ElementRange shard(std::uint32_t total, std::uint32_t num_ranks, std::uint32_t rank, std::uint32_t operation) const;
+  const std::vector<std::uint8_t>& weights() const { return weights_; }
+
+ private:
+  std::vector<std::uint8_t> weights_;  // by rank; empty: even
+  std::uint64_t total_weight_ = 0;
+};
 
 }  // namespace holdfast

@@ -20,8 +20,8 @@ Operation::Operation(std::uint32_t number, std::uint16_t rank, std::uint16_t num
       rank_(rank),
       num_ranks_(num_ranks),
       identity_(identity),
-      own_shard_(shard_range(identity.total, num_ranks, responsible_shard(rank, number, num_ranks))),
       parameters_(parameters),
+      own_shard_(shard_of(rank)),
       outbox_(outbox),
       pool_(pool),
       peers_(num_ranks),
@@ -35,9 +35,16 @@ Operation::Operation(std::uint32_t number, std::uint16_t rank, std::uint16_t num
       streamed_((own_shard_.size() + chunk_elements_ - 1) / chunk_elements_, false) {
   if (parameters_.deterministic) sum_.sum_in_rank_order();
   for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) {
-    peers_[peer].shard = shard_range(identity.total, num_ranks, responsible_shard(peer, number, num_ranks));
+    peers_[peer].shard = shard_of(peer);
     peers_[peer].result = Presence(peers_[peer].shard.size());
   }
+}
+
+// Nothing on the wire says how a bucket is divided: every packet names its elements by their place in the bucket, so
+// ranks that disagree for a while lose what falls outside the shard they expect, and place nothing wrongly.
+ElementRange Operation::shard_of(std::uint16_t rank) const {
+  const Division& division = identity_.delivery == Delivery::exact ? Division::even() : parameters_.division;
+  return division.shard(identity_.total, num_ranks_, rank, number_);
 }
 
 Operation::Identity Operation::identity_of(const Call& call) {
@@ -139,10 +146,10 @@ std::optional<Drop> Operation::place_contribution(Time now, const Header& header
       early_bytes_ += bytes;
     }
     if (sum_.add(header.sender, begin, count, payload.data()) == 0) return Drop::duplicate;
-    last_contribution_at_ = peer.last_arrival = now;
+    last_contribution_at_ = now;
     stream_results({begin, begin + count});
   }
-  note_progress(header, peer.of_contribution);
+  note_progress(now, header, peer.of_contribution);
   return std::nullopt;
 }
 
@@ -181,13 +188,17 @@ std::optional<Drop> Operation::place_result(Time now, const Header& header, std:
     if (header.type == PacketType::data) {
       peer.delivered += std::uint64_t{added} * num_ranks_ - std::uint64_t{header.missing} * added / count;
     }
-    last_result_at_ = peer.last_arrival = now;
+    last_result_at_ = now;
   }
-  note_progress(header, peer.of_result);
+  note_progress(now, header, peer.of_result);
   return std::nullopt;
 }
 
-void Operation::note_progress(const Header& header, Arrival& arrival) {
+void Operation::note_progress(Time now, const Header& header, Arrival& arrival) {
+  if (header.type != PacketType::end) {
+    if (arrival.first_at < 0) arrival.first_at = now;
+    arrival.last_at = now;
+  }
   if ((header.flags & flag::last_percentile) != 0) arrival.marked = true;
   if (header.type == PacketType::end) arrival.ended = true;
   if (header.completion_us != 0) arrival.sample_us = header.completion_us;
@@ -563,12 +574,18 @@ void Operation::fill_report(Time now) {
     entry.contribution_size = own_shard_.size();
     entry.results = peer.result.present_elements() - peer.hole_elements;
     entry.result_size = peer.shard.size();
-    entry.last_arrival = peer.last_arrival < 0 ? -1 : peer.last_arrival - opened_at_;
+    entry.contribution_arrived = since_opening(peer.of_contribution);
+    entry.result_arrived = since_opening(peer.of_result);
     entry.alive = outbox_.is_alive(rank);
     entry.contributions_sample_us = peer.of_contribution.sample_us;
     entry.results_sample_us = peer.of_result.sample_us;
   }
   collect_missing();
+}
+
+ArrivalSpan Operation::since_opening(const Arrival& arrival) const {
+  if (arrival.first_at < 0) return {};
+  return {arrival.first_at - opened_at_, arrival.last_at - opened_at_};
 }
 
 // Zeroes what did not arrive, lists it, and adds up how many contributions the rest stands for.

@@ -29,6 +29,7 @@ struct Parameters {
   std::uint8_t credit = 0;        // senders this rank hears at once in a stage; 0: all
   bool deterministic = false;     // sum in rank order instead of order of arrival, at the price of memory
   Duration duty_limit = 60 * second;  // an operation the own rank never joins is forgotten after this silence
+  Division division{};  // of bounded operations; exact ones, which must be complete, are always divided evenly
 };
 
 // What control knows about one stage of the bucket that is called.
@@ -122,6 +123,8 @@ class Operation {
 
   // How far a peer has come in one stage, beside the elements themselves.
   struct Arrival {
+    Time first_at = -1;  // useful elements; -1: none yet
+    Time last_at = -1;
     bool marked = false;          // something of its last percentile, or its end, has arrived
     bool ended = false;           // it has sent everything once
     std::uint32_t sample_us = 0;  // what the stage took it the last time; 0: it has not said
@@ -135,7 +138,6 @@ class Operation {
     Arrival of_contribution;
     Arrival of_result;
     bool closed = false;  // its owner takes no more contributions
-    Time last_arrival = -1;
     Sending contribution_sending;
     Sending result_sending;
   };
@@ -144,7 +146,7 @@ class Operation {
   std::optional<Drop> place_result(Time now, const Header& header, std::span<const std::uint8_t> payload);
   std::optional<Drop> note_conflict(Time now, std::uint16_t sender);
   std::uint8_t* result_memory(ElementRange range);
-  static void note_progress(const Header& header, Arrival& arrival);
+  static void note_progress(Time now, const Header& header, Arrival& arrival);
   bool hold_results_early();
   void adopt_early_results();
 
@@ -162,6 +164,7 @@ class Operation {
   void end(Time now);
   void abandon();
   void fill_report(Time now);
+  ArrivalSpan since_opening(const Arrival& arrival) const;
   void collect_missing();
 
   void continue_turns(Stage stage);
@@ -173,6 +176,7 @@ class Operation {
   void announce_identity();
   void send_contribution(std::uint16_t peer);
   void send_result(std::uint16_t peer);
+  ElementRange shard_of(std::uint16_t rank) const;
   bool expects(std::uint16_t peer) const { return peer != rank_ && outbox_.is_alive(peer); }
   // Does this rank still wait for something of this peer, when everything must arrive?
   bool owes(std::uint16_t peer) const { return !sum_.from(peer).complete() || !peers_[peer].result.complete(); }
@@ -184,8 +188,8 @@ class Operation {
   const std::uint16_t rank_;
   const std::uint16_t num_ranks_;
   Identity identity_;
+  const Parameters parameters_;
   const ElementRange own_shard_;
-  Parameters parameters_;
   Outbox& outbox_;
   BufferPool& pool_;
 

@@ -25,12 +25,19 @@ struct StageReport {
   Duration elapsed = 0;  // from the stage's start: its first datagram or the own call
 };
 
+// The first and the last useful datagram of something, since the operation opened; -1: nothing came.
+struct ArrivalSpan {
+  Duration first = -1;
+  Duration last = -1;
+};
+
 struct PeerReport {
   std::uint32_t contributed = 0;        // elements of the own shard that this peer's contribution covered in time
   std::uint32_t contribution_size = 0;  // elements expected
   std::uint32_t results = 0;            // elements of its shard that arrived here in time
   std::uint32_t result_size = 0;
-  Duration last_arrival = -1;  // since the operation opened; -1: nothing arrived
+  ArrivalSpan contribution_arrived;
+  ArrivalSpan result_arrived;
   bool alive = true;
   std::uint32_t contributions_sample_us = 0;  // what the stage took this peer the last time; 0: it has not said
   std::uint32_t results_sample_us = 0;

@@ -11,7 +11,7 @@ namespace holdfast {
 namespace {
 
 constexpr std::uint64_t magic = 0x484f4c4446415354ull;  // "HOLDFAST"
-constexpr std::uint32_t trace_version = 3;
+constexpr std::uint32_t trace_version = 4;
 
 enum class Kind : std::uint8_t { datagram = 1, call, note, publish, goodbye, timer, fill, report, release };
 
@@ -128,7 +128,7 @@ EndpointSettings get_settings(Decoder& in) {
 void put_parameters(Encoder& out, const Parameters& parameters) {
   out.put(parameters.from_operation).put(parameters.t_b).put(parameters.t_c);
   out.put(std::bit_cast<std::uint64_t>(parameters.early_wait_ratio)).put(parameters.credit);
-  out.put_flag(parameters.deterministic).put(parameters.duty_limit);
+  out.put_flag(parameters.deterministic).put(parameters.duty_limit).put_bytes(parameters.division.weights());
 }
 
 Parameters get_parameters(Decoder& in) {
@@ -140,6 +140,7 @@ Parameters get_parameters(Decoder& in) {
   parameters.credit = in.get<std::uint8_t>();
   parameters.deterministic = in.get_flag();
   parameters.duty_limit = in.get<Duration>();
+  parameters.division = Division(in.get_bytes());
   return parameters;
 }
 
@@ -246,7 +247,10 @@ std::uint64_t trace::digest_of(const OperationReport& report, std::span<const st
     add(peer.contribution_size);
     add(peer.results);
     add(peer.result_size);
-    add(peer.last_arrival);
+    for (const ArrivalSpan& span : {peer.contribution_arrived, peer.result_arrived}) {
+      add(span.first);
+      add(span.last);
+    }
     add(peer.alive);
   }
   for (const std::uint16_t culprit : report.culprits) add(culprit);

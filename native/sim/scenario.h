@@ -66,7 +66,8 @@ struct Scenario {
   double forge_ratio = 0;       // per genuine datagram one of an attacker without the key
 
   // One rank, from `fault_start_ms` after the job formed, for `fault_ms` (0: for good).
-  std::int64_t victim = -1;  // -1: by the seed
+  std::int64_t victim = -1;               // -1: by the seed
+  std::int64_t victim_shard_weight = -1;  // of 64, the others'; -1: shards are even
   double fault_start_ms = 10;
   double fault_ms = 0;
   double one_way_loss_ratio = 0;  // from the victim to its neighbour
@@ -139,6 +140,7 @@ void for_each_field(AnyScenario& scenario, Visit visit) {
   HF_FIELD(replay_after_ms);
   HF_FIELD(forge_ratio);
   HF_FIELD(victim);
+  HF_FIELD(victim_shard_weight);
   HF_FIELD(fault_start_ms);
   HF_FIELD(fault_ms);
   HF_FIELD(one_way_loss_ratio);

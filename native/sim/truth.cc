@@ -81,11 +81,25 @@ bool Truth::on_taken(std::uint16_t host, const Header& header, std::uint32_t cou
   return true;
 }
 
-// Worked out here once more rather than taken from the core: the larger shards first, one further with each operation.
+// Worked out here once more rather than taken from the core: the larger shards first, one further with each operation;
+// with weights, rank by rank in that order, each up to its share of the bucket.
 ElementRange Truth::shard_of(std::uint32_t operation, std::uint16_t owner) const {
-  const std::uint32_t total = workload_.operations()[operation].total;
-  const std::uint32_t index = (owner + operation) % num_ranks_;
+  const PlannedOperation& planned = workload_.operations()[operation];
+  const std::uint32_t total = planned.total;
+  const auto& weights = workload_.division().weights();
   std::uint32_t begin = 0;
+  if (!weights.empty() && planned.delivery == Delivery::bounded) {
+    double weight_sum = 0;
+    for (const std::uint8_t weight : weights) weight_sum += weight;
+    double reached = 0;
+    for (std::uint32_t rank = num_ranks_ * (operation + 1) - operation;; ++rank) {
+      reached += weights[rank % num_ranks_];
+      const auto end = static_cast<std::uint32_t>(reached * total / weight_sum);
+      if (rank % num_ranks_ == owner) return {begin, end};
+      begin = end;
+    }
+  }
+  const std::uint32_t index = (owner + operation) % num_ranks_;
   for (std::uint32_t shard = 0;; ++shard) {
     const std::uint32_t size = total / num_ranks_ + (shard < total % num_ranks_ ? 1 : 0);
     if (shard == index) return {begin, begin + size};

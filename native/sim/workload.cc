@@ -27,10 +27,19 @@ std::uint32_t draw_size(const Scenario& scenario, Random& random) {
       std::clamp<double>(std::exp(logarithm), static_cast<double>(least), static_cast<double>(most)));
 }
 
+// Of what the others sum, the victim sums so many 64ths.
+Division division_of(const Scenario& scenario, std::uint16_t num_ranks, std::uint16_t victim) {
+  if (scenario.victim_shard_weight < 0) return {};
+  constexpr std::uint8_t full = 64;
+  std::vector<std::uint8_t> weights(num_ranks, full);
+  weights[victim] = static_cast<std::uint8_t>(scenario.victim_shard_weight);
+  return Division(std::move(weights));
+}
+
 }  // namespace
 
 Workload::Workload(const Scenario& scenario, std::uint16_t num_ranks, std::uint16_t victim, std::uint64_t seed)
-    : scenario_(scenario), num_ranks_(num_ranks), seed_(seed) {
+    : scenario_(scenario), num_ranks_(num_ranks), seed_(seed), division_(division_of(scenario, num_ranks, victim)) {
   Random random(seed, 2);
   deterministic_ = random.chance(scenario.deterministic_ratio);
   std::vector<Time> last_call(num_ranks, 0);
@@ -75,8 +84,8 @@ std::vector<std::uint8_t> Workload::gradient(const PlannedOperation& operation, 
   std::vector<float> values(operation.total);
   const auto offset = static_cast<float>(scenario_.rank_bias * rank);
   for (float& value : values) value = static_cast<float>(random.uniform(-1, 1)) + offset;
-  const std::uint32_t shard = responsible_shard(rank, operation.number, num_ranks_);
-  const ElementRange own = shard_range(operation.total, num_ranks_, shard);
+  const Division& division = operation.delivery == Delivery::exact ? Division::even() : division_;
+  const ElementRange own = division.shard(operation.total, num_ranks_, rank, operation.number);
   for (std::uint32_t i = own.begin; i < own.end; ++i) values[i] += static_cast<float>(scenario_.owner_bonus);
   std::vector<std::uint8_t> bytes(operation.total * element_bytes(operation.format));
   kernels::cast(operation.format, bytes.data(), Format::f32, values.data(), operation.total);

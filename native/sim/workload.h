@@ -33,6 +33,7 @@ class Workload {
   const std::vector<PlannedOperation>& operations() const { return operations_; }
   const std::vector<PlannedNote>& notes() const { return notes_; }  // a note's channel is its index here
   bool deterministic() const { return deterministic_; }
+  const Division& division() const { return division_; }
   Time last_call() const { return last_call_; }
   Duration note_deadline() const;
 
@@ -44,6 +45,7 @@ class Workload {
   std::uint16_t num_ranks_;
   std::uint64_t seed_;
   bool deterministic_ = false;
+  Division division_;
   Time last_call_ = 0;
   std::vector<PlannedOperation> operations_;
   std::vector<PlannedNote> notes_;

@@ -98,6 +98,7 @@ void World::form_job() {
   parameters.credit = static_cast<std::uint8_t>(scenario_.credit);
   parameters.deterministic = workload_->deterministic();
   parameters.duty_limit = from_ms(scenario_.duty_limit_ms);
+  parameters.division = workload_->division();
   for (const auto& host : hosts_) {
     host->publish(parameters);
     host->start(now_);

@@ -126,7 +126,10 @@ class PeerReport:
     def results_sample_us(self) -> int: ...
 
     @property
-    def last_arrival_s(self) -> float | None: ...
+    def contribution_arrived_s(self) -> tuple[float, float] | None: ...
+
+    @property
+    def result_arrived_s(self) -> tuple[float, float] | None: ...
 
 class OperationReport:
     """What an operation says about itself when it ends."""
@@ -331,7 +334,7 @@ class Engine:
     def discard_notes(self, channel: int) -> None:
         """Throws away what has arrived on a channel."""
 
-    def publish(self, *, from_operation: int, t_b_s: float, t_c_s: float, early_wait_ratio: float, credit: int, deterministic: bool, duty_limit_s: float) -> None:
+    def publish(self, *, from_operation: int, t_b_s: float, t_c_s: float, early_wait_ratio: float, credit: int, deterministic: bool, duty_limit_s: float, shard_weights: Sequence[int] = []) -> None:
         """Parameters that hold from a named operation on."""
 
     def take_peer_changes(self) -> list[PeerChange]: ...

@@ -63,6 +63,10 @@ class Config:
     """Most senders that a rank hears at once in a stage (incast). Default 0: no limit of yours; how many it is within
     the limit follows from the loss that more of them cause. Cost of 1: more rounds on a fast network."""
 
+    uneven_shards: bool = True
+    """Give a rank whose network is persistently slow a smaller shard to sum, agreed by all ranks. Default true; has no
+    effect with two ranks, nor with `deterministic`. Cost: a small exact operation after every 25 bounded ones."""
+
     rate_rule: RateRuleName = "model"
     """What the sending rate of a path follows: `model` (default), the largest delivery rate seen (after BBR), or `delay`,
     the round-trip time between two thresholds (as in the paper). Neither is fooled by random loss."""

@@ -17,13 +17,20 @@ class PeerOutcome:
     """Share of this rank's shard that the peer's contribution covered in time."""
     results_ratio: float
     """Share of the peer's shard whose result arrived here in time."""
-    last_arrival_ms: float | None
-    """When its last useful datagram came, since the operation opened; none when nothing came."""
+    contribution_arrived_ms: tuple[float, float] | None
+    """When the first and the last useful datagram of its contribution came, since the operation opened."""
+    results_arrived_ms: tuple[float, float] | None
+    """The same for the result of its shard; none when nothing came."""
     alive: bool
 
     @property
     def complete(self) -> bool:
         return self.contributed_ratio == 1.0 and self.results_ratio == 1.0
+
+    @property
+    def last_arrival_ms(self) -> float | None:
+        spans = [span for span in (self.contribution_arrived_ms, self.results_arrived_ms) if span is not None]
+        return max((last for _, last in spans), default=None)
 
 
 @dataclass(frozen=True)

@@ -220,7 +220,14 @@ def outcome(**changes: object) -> Outcome:
 
 
 def test_totals_weigh_by_elements_and_rank_stragglers() -> None:
-    late = PeerOutcome(rank=3, contributed_ratio=0.5, results_ratio=1.0, last_arrival_ms=1.0, alive=True)
+    late = PeerOutcome(
+        rank=3,
+        contributed_ratio=0.5,
+        results_ratio=1.0,
+        contribution_arrived_ms=(0.5, 1.0),
+        results_arrived_ms=None,
+        alive=True,
+    )
     totals = _Totals()
     assert totals.delivered_ratio == 1.0
     totals.add(outcome(exact=True))

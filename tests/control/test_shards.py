@@ -15,7 +15,6 @@ from holdfast.control.shards import (
     lower_bound_ms,
     optimal_weights,
     propose,
-    rates_from_contributions,
 )
 
 rate_lists = st.lists(st.floats(0.05, 20.0), min_size=3, max_size=8)
@@ -85,13 +84,6 @@ def test_two_ranks_cannot_divide_better() -> None:
     assert propose([[1.0, 0.1]], even) is even
     alone = Division.even(1)
     assert propose([[1.0]], alone) is alone
-
-
-@given(rate_lists)
-def test_rates_are_found_again_from_contributions(rates: list[float]) -> None:
-    division = Division.even(len(rates))
-    took = [(1 - share) / rate for share, rate in zip(division.shares, rates, strict=True)]
-    assert rates_from_contributions(took, division) == pytest.approx(rates)
 
 
 def test_a_rank_at_a_quarter_of_the_rate_gets_the_least() -> None:

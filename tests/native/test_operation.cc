@@ -256,13 +256,76 @@ HF_CASE(complete_from_call_to_report) {
     HF_EQUAL(text(bench.report().missing), "");
     HF_EQUAL(bench.report().peers[2].contributed, 32u);
     HF_EQUAL(bench.report().peers[2].results, 32u);
-    HF_EQUAL(bench.report().peers[2].last_arrival, 5 * millisecond);
+    HF_EQUAL(bench.report().peers[2].contribution_arrived.first, 2 * millisecond);
+    HF_EQUAL(bench.report().peers[2].contribution_arrived.last, 2 * millisecond);
+    HF_EQUAL(bench.report().peers[2].result_arrived.last, 5 * millisecond);
 
     HF_CHECK(!bench.operation.retired());  // the results are still on their way
     bench.all_finished();
     HF_CHECK(bench.operation.retired());
     HF_EQUAL(bench.operation.next_timer(), never);
   }
+}
+
+HF_CASE(arrivals_are_told_from_the_first_to_the_last) {
+  Bench bench;
+  bench.call(0);
+  bench.contribution(3 * millisecond, 1, {0, 16});
+  bench.contribution(8 * millisecond, 1, {16, 32});
+  bench.contribution(9 * millisecond, 1, {16, 32});     // nothing new
+  bench.end(10 * millisecond, Stage::contribution, 1);  // nothing at all
+  bench.operation.on_timer(200 * millisecond);
+  bench.operation.on_timer(400 * millisecond);
+  HF_EQUAL(bench.report().peers[1].contribution_arrived.first, 3 * millisecond);
+  HF_EQUAL(bench.report().peers[1].contribution_arrived.last, 8 * millisecond);
+  HF_EQUAL(bench.report().peers[1].result_arrived.first, -1);
+}
+
+// -- uneven shards ----------------------------------------------------------------------------------------------------
+
+HF_CASE(shards_follow_the_published_division) {
+  Setting setting;
+  setting.parameters.division = Division({64, 64, 16});
+  setting.total = 144;
+  Bench bench(setting);
+  bench.call(0);
+  HF_CHECK((bench.outbox.content_of(Stage::contribution, 1).range == ElementRange{64, 128}));
+  HF_CHECK((bench.outbox.content_of(Stage::contribution, 2).range == ElementRange{128, 144}));
+  HF_EQUAL(bench.contribution(1, 1, {0, 64}), "accepted");
+  HF_EQUAL(bench.contribution(1, 2, {0, 64}), "accepted");
+  HF_CHECK((bench.outbox.content_of(Stage::result, 1).range == ElementRange{0, 64}));
+}
+
+HF_CASE(an_exact_operation_is_divided_evenly) {
+  Setting setting = exact_setting();
+  setting.parameters.division = Division({64, 64, 16});
+  Bench bench(setting);
+  bench.call(0);
+  HF_CHECK((bench.outbox.content_of(Stage::contribution, 2).range == ElementRange{64, 96}));
+}
+
+HF_CASE(of_a_peer_that_divides_otherwise_only_what_is_in_its_place_is_taken) {
+  Setting setting;
+  setting.parameters.division = Division({64, 16, 64});
+  setting.total = 144;  // here 0-64, 64-80, 80-144; the peers say 0-48, 48-96, 96-144
+  Bench bench(setting);
+  bench.call(0);
+  const auto give_at = [&](Stage stage, std::uint16_t sender, ElementRange range, float value) {
+    Header packet = bench.header(PacketType::data, stage, sender);
+    packet.offset = range.begin;
+    return bench.give(1, packet, std::vector<float>(range.size(), value));
+  };
+  HF_EQUAL(give_at(Stage::contribution, 1, {0, 48}, 2.0f), "accepted");
+  HF_EQUAL(give_at(Stage::contribution, 2, {0, 48}, 3.0f), "accepted");
+  HF_EQUAL(give_at(Stage::result, 1, {48, 96}, 7.0f), "misplaced");
+  HF_EQUAL(give_at(Stage::result, 2, {96, 144}, 2.0f), "accepted");
+  bench.operation.on_timer(100 * millisecond);
+  bench.operation.on_timer(200 * millisecond);
+  HF_CHECK(bench.operation.ended());
+  HF_CHECK(bench.all_equal({0, 48}, 2.0f));
+  HF_CHECK(bench.all_equal({96, 144}, 2.0f));
+  HF_EQUAL(text(bench.report().missing), "48-64 64-80 80-96 ");
+  HF_CHECK(bench.all_equal({48, 96}, 0.0f));
 }
 
 HF_CASE(a_sum_is_not_divided) {
@@ -400,7 +463,8 @@ HF_CASE(at_the_bound_with_whatever_arrived) {
   HF_EQUAL(text(bench.report().missing), "16-32 32-64 64-96 ");
   HF_CHECK(bench.all_equal({16, 96}, 0.0f));
   HF_EQUAL(bench.report().delivered, 2u * 16);
-  HF_EQUAL(bench.report().peers[2].last_arrival, -1);
+  HF_EQUAL(bench.report().peers[2].contribution_arrived.first, -1);
+  HF_EQUAL(bench.report().peers[2].result_arrived.first, -1);
 }
 
 HF_CASE(a_deadline_is_two_stage_bounds) {

@@ -195,7 +195,8 @@ def many_in_flight(member: Member, num_operations: int) -> list[str]:
         assert outcome.complete, outcome.describe()
         assert outcome.bucket == n
         assert_is_the_sum(tensors[n], member.num_ranks, n, average=True)
-    assert [entry.operation for entry in pending] == list(range(num_operations))
+    numbers = [entry.operation for entry in pending]
+    assert numbers == sorted(set(numbers))  # an agreement on shards in between takes a number too
     member.barrier()
     return [digest_of(tensor) for tensor in tensors]
 

@@ -177,17 +177,13 @@ class Handle:
     def explain(self) -> str:
         """Which choices are in force, and what made them so."""
         self._require_open()
-        agreement, config, adaptation = self._link.agreement, self._resolved.config, self._reducer.adaptation
+        agreement, config = self._link.agreement, self._resolved.config
         own = agreement.ranks[agreement.rank]
         if agreement.num_ranks == 1:
             return "world size 1: nothing is sent, gradients stay as they are"
         lines = [
             f"rank {agreement.rank} of {agreement.num_ranks} at {own.host} port {own.port}, {config.protection}",
-            *(
-                adaptation.explain()
-                if adaptation
-                else [f"bound: being measured; {config.warmup_operations} operations on the largest bucket run exactly"]
-            ),
+            *self._reducer.explain(),
             f"datagrams: {agreement.datagram_bytes} bytes, "
             + ("loopback" if is_loopback(own.host) else "the smallest path MTU of the job"),
             "wire: " + ("every gradient in its own dtype" if self._cast is None else self._cast.describe()),

@@ -45,14 +45,6 @@ class Division:
         return [weight / total for weight in self.weights]
 
 
-def rates_from_contributions(contribution_ms: Sequence[float], division: Division) -> list[float]:
-    """Relative rates, from how long each rank took to bring its gradient to the others: B (1 - w_i) / r_i.
-
-    The measure to prefer: contributions wait for nobody, and stay large when the shard is small.
-    """
-    return [(1 - share) / ms for share, ms in zip(division.shares, contribution_ms, strict=True)]
-
-
 def propose(rate_rows: Sequence[Sequence[float]], current: Division) -> Division:
     """The next division: `current` itself where a change is not worth it.
 
@@ -64,17 +56,23 @@ def propose(rate_rows: Sequence[Sequence[float]], current: Division) -> Division
         return current
     slow = [rank for rank in range(num_ranks) if _is_slow(rank, rate_rows, current)]
     rates = [median(row[rank] for row in rate_rows) for rank in range(num_ranks)]
-    fast = [rates[rank] for rank in range(num_ranks) if rank not in slow]
-    if not slow or not fast:
-        wanted = Division.even(num_ranks)
-    else:
-        usual = min(fast)  # all that is certain of every one of them
-        shares = optimal_weights([rates[rank] if rank in slow else usual for rank in range(num_ranks)])
-        weights = tuple(max(LEAST_WEIGHT, round(FULL_WEIGHT * share / max(shares))) for share in shares)
-        named = ", ".join(f"rank {rank} at {rates[rank] / usual:.2f} of the others' rate" for rank in slow)
-        wanted = Division(weights, f"shards in proportion to {'/'.join(map(str, weights))}: {named}")
+    wanted = _division_for(rates, slow)
     steps = [abs(new - old) for new, old in zip(wanted.weights, current.weights, strict=True)]
     return wanted if max(steps) > LEAST_STEP else current
+
+
+def _division_for(rates: Sequence[float], slow: Sequence[int]) -> Division:
+    num_ranks = len(rates)
+    fast = [rates[rank] for rank in range(num_ranks) if rank not in slow]
+    if not slow or not fast:
+        return Division.even(num_ranks)
+    usual = min(fast)  # all that is certain of every one of them
+    shares = optimal_weights([rates[rank] if rank in slow else usual for rank in range(num_ranks)])
+    weights = tuple(max(LEAST_WEIGHT, round(FULL_WEIGHT * share / max(shares))) for share in shares)
+    if min(weights) == max(weights):
+        return Division.even(num_ranks)
+    named = ", ".join(f"rank {rank} at {rates[rank] / usual:.2f} of the others' rate" for rank in slow)
+    return Division(weights, f"shards in proportion to {'/'.join(map(str, weights))}: {named}")
 
 
 def _is_slow(rank: int, rate_rows: Sequence[Sequence[float]], current: Division) -> bool:

@@ -202,8 +202,16 @@ class Link:
                 raise HandleClosed("this link has been closed", what_to_try="attach again") from error
             raise OperationError(f"the I/O thread has ended: {error}", what_to_try="attach again") from error
 
-    def publish(self, *, from_operation: int, stage_ms: float, usual_stage_ms: float, credit: int) -> None:
-        """The parameters of all operations from this one on."""
+    def publish(
+        self,
+        *,
+        from_operation: int,
+        stage_ms: float,
+        usual_stage_ms: float,
+        credit: int,
+        shard_weights: Sequence[int] = (),
+    ) -> None:
+        """The parameters of all operations from this one on. Without weights, every rank's shard has the same size."""
         with self.errors_named():
             self.engine.publish(
                 from_operation=from_operation,
@@ -214,6 +222,7 @@ class Link:
                 deterministic=self.config.deterministic,
                 # Longer than anybody waits for an exact operation, so that what a late rank was sent is still there.
                 duty_limit_s=2 * self.config.exact_deadline_ms / 1e3,
+                shard_weights=shard_weights,
             )
 
     # -- notes: exact messages outside operations -------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import array
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -13,15 +13,19 @@ from holdfast import _native
 from holdfast.control.adaptation import Adaptation, BucketKey, PacketsSeen, StageSeen, Timing
 from holdfast.control.early_timeout import StageEnd as StageClosed
 from holdfast.control.hard_bound import HardBound
+from holdfast.control.shards import Division
 from holdfast.errors import BucketMismatch, DeadlineExceeded, OperationError, PeerDead
 from holdfast.link.link import Link, require_finite
 from holdfast.outcome import Outcome, PeerOutcome, StageEnd
+from holdfast.reduce.shard_agreement import ShardAgreement
 
 logger = logging.getLogger(__name__)
 
 # The native side ends every operation by its deadline; this much later something is wrong with the thread itself.
 _GRACE_S = 5.0
 _AGREEMENT_LAYOUT = 0xA9EE
+# So much of a contribution must have come before its pace says anything.
+_LEAST_BYTES_FOR_A_RATE = 16 << 10
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,10 @@ class TransposeAllReduce:
         self._warmup_stages_ms: dict[int, list[float]] = {}  # by bytes
         self._num_warmup_started: Counter[int] = Counter()  # by bytes
         self._credit = 0
+        self._shards = self._shard_agreement()
+        # (From operation, division): the one in force, and perhaps one to come.
+        self._divisions = [(0, Division.even(link.num_ranks))]
+        self._exchanges: dict[int, tuple[Pending, array.array[float]]] = {}  # under way, by operation
         self._finished: dict[int, Outcome] = {}  # waited for here before their caller did
         # The I/O thread writes into an operation's memory until it reports it, whatever becomes of those who wait.
         self._in_flight: dict[int, Memory] = {}
@@ -92,6 +100,8 @@ class TransposeAllReduce:
         if warming_up and self._largest_is_measured():
             self._measure_bound()
             warming_up = False
+        if not exact and self.adaptation is not None and self._shards is not None:
+            self._agree_on_shards(self._shards, self.adaptation)
         pending = self._submit(memory, layout, bucket, exact or warming_up, average)
         if warming_up:
             self._num_warmup_started[memory.num_bytes] += 1
@@ -200,13 +210,56 @@ class TransposeAllReduce:
             self.adopt(HardBound.unmeasured(self.config.exact_deadline_ms))
 
     def _exchange(self, own: Sequence[float], deadline_ms: float | None = None) -> list[list[float]]:
-        """Every rank's values, by rank: the sum of vectors in which each rank fills its own place."""
+        """Every rank's values, by rank."""
+        pending, values = self._start_exchange(own, deadline_ms)
+        self._finish(pending)
+        return self._by_rank(values)
+
+    def _start_exchange(
+        self, own: Sequence[float], deadline_ms: float | None = None
+    ) -> tuple[Pending, array.array[float]]:
+        """The sum of vectors in which each rank fills its own place."""
         values = array.array("d", bytes(8 * len(own) * self.link.num_ranks))
         begin = len(own) * self.link.rank
         values[begin : begin + len(own)] = array.array("d", own)
         memory = Memory(values.buffer_info()[0], len(values), _native.Format.f64, values)
-        self._finish(self._submit(memory, _AGREEMENT_LAYOUT, None, True, False, deadline_ms))
-        return [list(values[at : at + len(own)]) for at in range(0, len(values), len(own))]
+        return self._submit(memory, _AGREEMENT_LAYOUT, None, True, False, deadline_ms), values
+
+    def _by_rank(self, values: array.array[float]) -> list[list[float]]:
+        count = len(values) // self.link.num_ranks
+        return [list(values[at : at + count]) for at in range(0, len(values), count)]
+
+    # -- uneven shards ------------------------------------------------------------------------------------------------
+
+    def _shard_agreement(self) -> ShardAgreement | None:
+        """With two ranks no division is faster than another; and what time decides is not deterministic."""
+        if self.link.num_ranks <= 2 or self.config.deterministic or not self.config.uneven_shards:
+            return None
+        return ShardAgreement(self.link.num_ranks)
+
+    def _agree_on_shards(self, shards: ShardAgreement, adaptation: Adaptation) -> None:
+        holds_from = shards.before_call(self._next_operation, self._start_view_exchange, self._poll_view_exchange)
+        if holds_from is not None:
+            division = shards.slow_ranks.division
+            self._divisions = [*self._divisions[-1:], (holds_from, division)]
+            logger.info("[rank %d] from operation %d on, %s", self.link.rank, holds_from, division.reason)
+            self._publish(adaptation)
+
+    def _start_view_exchange(self, own: Sequence[float]) -> int:
+        exchange = self._start_exchange(own)
+        operation = exchange[0].operation
+        self._exchanges[operation] = exchange
+        return operation
+
+    def _poll_view_exchange(self, operation: int) -> list[list[float]] | None:
+        pending, values = self._exchanges.pop(operation)
+        with self.link.errors_named():
+            report = self.link.engine.wait(operation, 0.0)
+        if report is None:
+            self.abandon(pending)
+            return None
+        del self._in_flight[operation]
+        return self._by_rank(values) if report.status == _native.Status.done else None
 
     def _learn(self, adaptation: Adaptation, pending: Pending, report: _native.OperationReport) -> None:
         others = [rank for rank in range(self.link.num_ranks) if rank != self.link.rank]
@@ -230,6 +283,8 @@ class TransposeAllReduce:
         expected = contributions.expected + results.expected
         late_ratio = min(1.0, report.late_elements / expected) if expected else 0.0
         packets = PacketsSeen(report.datagrams_expected, report.datagrams_received)
+        if self._shards is not None:
+            self._shards.slow_ranks.observe(_contribution_rates(peers, pending.memory.format))
         adaptation.observe(pending.key, (contributions, results), late_ratio, packets)
         if adaptation.credit != self._credit:
             self._publish(adaptation)
@@ -251,9 +306,37 @@ class TransposeAllReduce:
         """What holds for operations that a peer opens before this rank calls them."""
         self._credit = adaptation.credit
         bound_ms = adaptation.bound.t_b_ms
-        self.link.publish(
-            from_operation=self._next_operation, stage_ms=bound_ms, usual_stage_ms=bound_ms, credit=self._credit
-        )
+        # A later block takes the place of those that begin with it or after it: so what is to come is said again.
+        for holds_from, division in self._divisions:
+            self.link.publish(
+                from_operation=max(holds_from, self._next_operation),
+                stage_ms=bound_ms,
+                usual_stage_ms=bound_ms,
+                credit=self._credit,
+                shard_weights=division.weights,
+            )
+
+    def explain(self) -> list[str]:
+        """Which numbers are in force, and what made them so."""
+        if self.adaptation is None:
+            return [
+                f"bound: being measured; {self.config.warmup_operations} operations on the largest bucket run exactly"
+            ]
+        shards = [] if self._shards is None else [f"shards: {self._shards.slow_ranks.explain()}"]
+        return [*self.adaptation.explain(), *shards]
+
+
+def _contribution_rates(peers: Mapping[int, _native.PeerReport], element_format: _native.Format) -> dict[int, float]:
+    """Bytes per second, of those peers that sent enough to tell."""
+    rates = {}
+    for rank, peer in peers.items():
+        num_bytes = peer.contributed * _native.element_bytes(element_format)
+        if peer.contribution_arrived_s is None or num_bytes < _LEAST_BYTES_FOR_A_RATE:
+            continue
+        first_s, last_s = peer.contribution_arrived_s
+        if last_s > first_s:
+            rates[rank] = num_bytes / (last_s - first_s)
+    return rates
 
 
 def _announced(timing: Timing) -> dict[str, Any]:
@@ -303,7 +386,8 @@ def _outcome(report: _native.OperationReport, pending: Pending, own_rank: int) -
             rank=rank,
             contributed_ratio=_ratio(peer.contributed, peer.contribution_size),
             results_ratio=_ratio(peer.results, peer.result_size),
-            last_arrival_ms=None if peer.last_arrival_s is None else peer.last_arrival_s * 1e3,
+            contribution_arrived_ms=_span_ms(peer.contribution_arrived_s),
+            results_arrived_ms=_span_ms(peer.result_arrived_s),
             alive=peer.alive,
         )
         for rank, peer in enumerate(report.peers)
@@ -325,6 +409,10 @@ def _outcome(report: _native.OperationReport, pending: Pending, own_rank: int) -
         missing=tuple(report.missing),
         peers=peers,
     )
+
+
+def _span_ms(span_s: tuple[float, float] | None) -> tuple[float, float] | None:
+    return None if span_s is None else (span_s[0] * 1e3, span_s[1] * 1e3)
 
 
 def _ratio(part: int, whole: int) -> float:

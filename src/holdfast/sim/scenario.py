@@ -123,6 +123,8 @@ class Scenario:
     # One rank, from `fault_start_ms` after the job formed, for `fault_ms` (0: for good).
     victim: int = -1
     """Which rank; -1: by the seed."""
+    victim_shard_weight: int = -1
+    """How much of a bounded bucket the victim sums, where everybody else sums 64; -1: shards are even."""
     fault_start_ms: float = 10
     fault_ms: float = 0
     one_way_loss_ratio: float = 0

@@ -1,0 +1,47 @@
+"""Agreeing on the division into shards while operations go on, without anybody waiting for it.
+
+Every `INTERVAL` calls the ranks start one small exact operation with what each of them has seen. `PATIENCE` operations
+later whoever has its result works out the division, which holds from `LEAD` operations after the exchange on: later
+than any rank can be called to it by a faster one. A rank without the result by then goes on as before, and the next
+exchange shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from holdfast.control.slow_ranks import SlowRanks
+
+INTERVAL = 25
+PATIENCE = 10
+LEAD = 20
+
+Start = Callable[[Sequence[float]], int]
+"""Starts the exchange of these values, and returns its operation's number."""
+Poll = Callable[[int], list[list[float]] | None]
+"""What all ranks said in that exchange, by rank; none when it has not ended well yet. Asked once."""
+
+
+class ShardAgreement:
+    def __init__(self, num_ranks: int) -> None:
+        self.slow_ranks = SlowRanks(num_ranks)
+        self._num_calls = 0
+        self._exchange: int | None = None
+
+    def before_call(self, next_operation: int, start: Start, poll: Poll) -> int | None:
+        """To be asked before every bounded call. Not none: from this operation on there is a new division."""
+        holds_from = self._conclude(next_operation, poll)
+        self._num_calls += 1
+        if self._num_calls % INTERVAL == 0:
+            self._exchange = start(self.slow_ranks.take_view())
+        return holds_from
+
+    def _conclude(self, next_operation: int, poll: Poll) -> int | None:
+        exchange = self._exchange
+        if exchange is None or next_operation < exchange + PATIENCE:
+            return None
+        self._exchange = None
+        views = poll(exchange)
+        if views is None or next_operation >= exchange + LEAD:
+            return None
+        return exchange + LEAD if self.slow_ranks.agree(views) else None

@@ -1,0 +1,68 @@
+"""When the ranks ask each other, when the answer counts, and that nobody waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.control.slow_ranks import NUM_ROWS
+from holdfast.reduce.shard_agreement import INTERVAL, LEAD, PATIENCE, ShardAgreement
+
+
+class Rank:
+    """One rank whose exchanges end when the test says so; each call and each exchange takes a number."""
+
+    def __init__(self) -> None:
+        self.agreement = ShardAgreement(4)
+        self.next_operation = 20  # a warm-up came before
+        self.started: list[int] = []
+        self.answers = True
+        self.rates = {1: 100.0, 2: 100.0, 3: 25.0}
+        self.own: Sequence[float] = ()
+
+    def start(self, own: Sequence[float]) -> int:
+        self.started.append(self.next_operation)
+        self.own = own
+        self.next_operation += 1
+        return self.started[-1]
+
+    def poll(self, operation: int) -> list[list[float]] | None:
+        assert operation == self.started[-1]
+        assert self.next_operation >= operation + PATIENCE
+        others = [self.own[0], 100.0, 100.0, 100.0, 25.0]
+        return [list(self.own), others, others, others] if self.answers else None
+
+    def call(self) -> int | None:
+        holds_from = self.agreement.before_call(self.next_operation, self.start, self.poll)
+        self.next_operation += 1
+        self.agreement.slow_ranks.observe(self.rates)
+        return holds_from
+
+
+def test_a_division_holds_from_an_operation_that_nobody_can_have_reached() -> None:
+    rank = Rank()
+    found = [
+        (rank.next_operation, holds_from) for _ in range(NUM_ROWS * INTERVAL + LEAD) if (holds_from := rank.call())
+    ]
+    assert len(rank.started) == NUM_ROWS
+    [(next_operation, holds_from)] = found
+    assert holds_from == rank.started[-1] + LEAD
+    assert next_operation < holds_from
+
+
+def test_an_exchange_without_an_answer_is_given_up_and_the_next_one_is_started() -> None:
+    rank = Rank()
+    rank.answers = False
+    assert [holds_from for _ in range(4 * INTERVAL) if (holds_from := rank.call())] == []
+    assert len(rank.started) == 4
+    rank.answers = True
+    assert len([holds_from for _ in range(4 * INTERVAL) if (holds_from := rank.call())]) == 1
+
+
+def test_an_answer_that_comes_after_its_operation_is_not_used() -> None:
+    rank = Rank()
+    for _ in range(INTERVAL):
+        rank.call()
+    rank.next_operation += LEAD  # exact operations in between
+    before = rank.agreement.slow_ranks.take_view()[0]
+    assert rank.call() is None
+    assert rank.agreement.slow_ranks.take_view()[0] == before
