@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.control.shards import FULL_WEIGHT
@@ -95,6 +95,7 @@ def test_nothing_is_concluded_where_somebody_was_not_heard() -> None:
         assert exchange(ranks, WITH_ONE_SLOW, num_operations=0) == [False] * 4
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.floats(1.0, 100.0), min_size=5, max_size=5), min_size=1, max_size=12))
 def test_all_ranks_always_agree(course: list[list[float]]) -> None:
     ranks = new_job(5)

@@ -131,7 +131,7 @@ class Adaptation:
             t_c_ms = sum(early.t_c_ms for early in bucket.early)
             if self._change.observe(hit_bound=hit_bound, t_c_ms=t_c_ms) is not None:
                 self._recalibration = Recalibration(self._change.explain())
-        elif self._recalibration.add(bucket.samples_ms, (ms for stage in stages for ms in stage.samples_ms)):
+        elif self._recalibration.add(bucket.samples_ms[0], stages[0].samples_ms):
             before, self.bound = self.bound, self._recalibration.bound(self.bound)
             self._change.recalibrated(before.t_b_ms, self.bound.t_b_ms)
             self._recalibration = None
