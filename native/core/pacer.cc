@@ -7,12 +7,9 @@ namespace holdfast {
 namespace {
 
 constexpr std::uint64_t most_burst_bytes = 16 * 1024;
-// Large enough to be worth a system call; small enough that bursts of several ranks may meet at a port with shallow
-// buffers.
-constexpr std::uint64_t burst_datagrams = 5;
 constexpr std::uint64_t same_host_burst_bytes = 65'280;
-constexpr Duration longest_burst = 4 * millisecond;  // of a slow path
-constexpr Duration usual_pause = 2 * millisecond;    // of a thread that waits for its core
+constexpr Duration datagram_time = 800 * microsecond;  // a path so slow that each takes longer sends fewer in one go
+constexpr Duration usual_pause = 2 * millisecond;      // of a thread that waits for its core
 
 }  // namespace
 
@@ -28,8 +25,9 @@ void Pacer::on_sent(Time now, std::uint64_t bytes, double bytes_per_second) {
 
 std::uint64_t Pacer::burst_bytes(double bytes_per_second) const {
   if (std::isinf(bytes_per_second)) return same_host_burst_bytes;
-  const auto most = static_cast<double>(std::min(burst_datagrams * datagram_bytes_, most_burst_bytes));
-  const double paced = std::min(most, bytes_per_second * in_seconds(longest_burst));
+  const std::uint64_t datagrams = burst_.datagrams();
+  const auto most = static_cast<double>(std::min(datagrams * datagram_bytes_, most_burst_bytes));
+  const double paced = std::min(most, bytes_per_second * in_seconds(static_cast<Duration>(datagrams) * datagram_time));
   return std::max<std::uint64_t>(static_cast<std::uint64_t>(paced), datagram_bytes_);
 }
 

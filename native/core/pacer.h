@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "core/burst_size.h"
 #include "core/time.h"
 
 namespace holdfast {
@@ -14,11 +15,14 @@ class Pacer {
   // When the next burst may leave; not later than `now` means: now.
   Time ready_at() const { return ready_at_; }
   void on_sent(Time now, std::uint64_t bytes, double bytes_per_second);
-  // At most this many bytes in one burst. Bursts of as many ranks as there are may meet at one port.
+  // What became of packets sent before, which decides how large bursts are.
+  void on_settled(std::size_t acknowledged, std::size_t lost) { burst_.on_settled(acknowledged, lost); }
+  // At most this many bytes in one burst.
   std::uint64_t burst_bytes(double bytes_per_second) const;
 
  private:
   std::uint32_t datagram_bytes_;
+  BurstSize burst_;
   Time ready_at_ = 0;
 };
 

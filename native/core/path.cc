@@ -102,6 +102,7 @@ std::optional<Drop> Path::on_ack(Time now, std::span<const std::uint8_t> payload
 
 // Tells the messages what became of their packets.
 void Path::settle(Time) {
+  pacer_.on_settled(settled_.acknowledged.size(), settled_.lost.size());
   for (const SentPacket& packet : settled_.acknowledged) {
     if (OutgoingMessage* message = find(packet.message)) {
       message->acknowledged({packet.offset, packet.offset + packet.count}, packet.is_end);
