@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 _STARTING_PROCESSES = (
-    "test_demo.py",
-    "test_examples.py",
     "test_bench.py",
     "test_cloud.py",
     "test_kill.py",
@@ -19,7 +17,11 @@ _STARTING_PROCESSES = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that start processes share one worker: side by side they would fight for the cores and measure each other."""
+    """Tests that start processes share one worker: side by side they would fight for the cores and measure each other.
+
+    Whole programs whose pace nobody looks at are a group of their own ("programs"), so that the other worker has as much
+    to do; being the next largest it comes first there, while the ranks of `bridge` have time enough for anything.
+    """
     for item in items:
         starts_ranks = {"run_ranks", "start_ranks", "rank_server"} & set(getattr(item, "fixturenames", ()))
         of_the_lab = {"cloud", "shared_cloud"} & set(getattr(item, "fixturenames", ()))

@@ -13,7 +13,7 @@ from cli.race_commands import holdfast
 from holdfast.cli import race
 from holdfast.lab import privilege
 
-pytestmark = pytest.mark.xdist_group("processes")
+pytestmark = pytest.mark.xdist_group("programs")
 
 
 @pytest.mark.timeout(240)

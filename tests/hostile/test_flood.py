@@ -12,6 +12,7 @@ from attacker import ROOT
 NUM_DATAGRAMS = 200_000
 
 
+@pytest.mark.slow  # the same flood is part of `test_outsider.py`; here the benchmark itself is run
 @pytest.mark.xdist_group("processes")
 def test_a_flood_at_line_rate_neither_stops_the_job_nor_grows_it() -> None:
     command = [sys.executable, "benchmarks/hostile_flood.py", "--datagrams", str(NUM_DATAGRAMS), "--json"]

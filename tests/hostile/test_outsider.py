@@ -19,6 +19,9 @@ from torch.distributed import PrefixStore
 NUM_RANKS = 3
 COUNT = 12_000
 PER_SECOND = 60_000  # quick, yet slow enough that each kind is mostly read rather than dropped by the kernel
+AT_LINE_RATE = 0
+NUM_AT_LINE_RATE = 200_000
+FLAT_BYTES = 16 << 20
 # What a kind may be dropped as; where there are several it depends on which bits were hit, or on how old it is.
 ANY = set(OUTSIDER_CAUSES)
 CAUSES = {
@@ -104,6 +107,25 @@ def test_a_flood_is_dropped_by_cause_and_never_answered(attack: Attack, kind: st
         assert set(causes) <= CAUSES[kind]
         assert causes, "the kernel dropped them all: nothing was tested"
     assert all(now["operations"] > then["operations"] for now, then in zip(after, before, strict=True))
+
+
+def test_all_kinds_at_once_and_at_line_rate_neither_stop_the_job_nor_grow_it(attack: Attack) -> None:
+    before, resident = attack.job.tell(), [attack.job.resident_bytes()]
+    flood = attack.attacker.order(
+        *("flood", NUM_AT_LINE_RATE, 7, AT_LINE_RATE, *CAUSES),
+        meanwhile=lambda: resident.append(attack.job.resident_bytes()),
+    )
+    for rank, kinds in flood["sent"].items():
+        assert set(kinds) == set(CAUSES)
+        attack.sent[int(rank)] += sum(kinds.values())
+    assert sum(sum(kinds.values()) for kinds in flood["sent"].values()) == NUM_AT_LINE_RATE
+    assert flood["answers"] == 0
+    after = attack.job.tell()
+    resident.append(attack.job.resident_bytes())
+    assert max(max(sizes) - sizes[0] for sizes in zip(*resident, strict=True)) < FLAT_BYTES
+    for now, then in zip(after, before, strict=True):
+        assert now["operations"] > then["operations"]
+        assert gain(now, then), "the kernel dropped them all: nothing was tested"
 
 
 def gain(after: dict[str, Any], before: dict[str, Any]) -> dict[str, int]:

@@ -20,7 +20,7 @@ SEED = int(os.environ.get("SPIN_SEED", "1"))
 # Start-up, the last round, and one call that hangs until its limit.
 SLACK_S = 200.0
 
-pytestmark = pytest.mark.xdist_group("processes")
+pytestmark = pytest.mark.xdist_group("programs")
 
 
 def run_python(*arguments: str, limit_s: float) -> subprocess.CompletedProcess[str]:

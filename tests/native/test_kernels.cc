@@ -6,11 +6,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <limits>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "float_formats.h"
 #include "kernels/kernels.h"
 #include "testing/check.h"
 
@@ -20,27 +20,15 @@ using holdfast::accumulator_bytes;
 using holdfast::element_bytes;
 using holdfast::Format;
 namespace kernels = holdfast::kernels;
+using holdfast::testing::decoded;
+using holdfast::testing::on_each_set;
+using holdfast::testing::Shape;
+using holdfast::testing::shape;
 using kernels::InstructionSet;
 using Bytes = std::vector<std::uint8_t>;
 
 constexpr Format float_formats[] = {Format::f32, Format::f64, Format::bf16, Format::f16};
 constexpr std::uint64_t seed = 20240611;
-
-// The widths that define a binary format, for the oracle.
-struct Shape {
-  int mantissa_bits;
-  int smallest_exponent;
-  double largest;
-};
-
-Shape shape(Format format) {
-  switch (format) {
-    case Format::f32: return {23, -126, std::numeric_limits<float>::max()};
-    case Format::bf16: return {7, -126, std::ldexp(255.0, 120)};
-    case Format::f16: return {10, -14, 65504.0};
-    default: return {52, -1022, std::numeric_limits<double>::max()};
-  }
-}
 
 // The value of the format nearest to `value`, ties to even, as a double.
 double rounded(Format format, double value) {
@@ -50,18 +38,6 @@ double rounded(Format format, double value) {
   const double quantum = std::ldexp(1.0, exponent - s.mantissa_bits);
   const double nearest = std::nearbyint(value / quantum) * quantum;
   return std::fabs(nearest) > s.largest ? std::copysign(INFINITY, value) : nearest;
-}
-
-// What a 16-bit pattern means, from the definition of the format.
-double decoded(Format format, std::uint16_t bits) {
-  const Shape s = shape(format);
-  const int exponent_bits = 15 - s.mantissa_bits;
-  const int exponent = bits >> s.mantissa_bits & ((1 << exponent_bits) - 1);
-  const int mantissa = bits & ((1 << s.mantissa_bits) - 1);
-  const double sign = bits & 0x8000 ? -1.0 : 1.0;
-  if (exponent == (1 << exponent_bits) - 1) return mantissa != 0 ? std::copysign(NAN, sign) : sign * INFINITY;
-  const int implicit = exponent != 0 ? 1 << s.mantissa_bits : 0;
-  return sign * std::ldexp(mantissa + implicit, std::max(exponent, 1) - 1 + s.smallest_exponent - s.mantissa_bits);
 }
 
 bool same_value(double left, double right) {
@@ -141,16 +117,6 @@ Bytes cast(Format target, Format source, const Bytes& from) {
   Bytes to(count * element_bytes(target));
   kernels::cast(target, to.data(), source, from.data(), count);
   return to;
-}
-
-// Runs `body` on every instruction set the CPU has; leaves the best one in use.
-void on_each_set(const std::function<void()>& body) {
-  for (const InstructionSet set : {InstructionSet::portable, InstructionSet::avx2}) {
-    if (set > kernels::best_instruction_set()) continue;
-    kernels::use_instruction_set(set);
-    body();
-  }
-  kernels::use_instruction_set(kernels::best_instruction_set());
 }
 
 // The answers of `body` on both sets, which must be the same bytes.

@@ -10,6 +10,7 @@
 #include <random>
 #include <vector>
 
+#include "float_formats.h"
 #include "kernels/kernels.h"
 #include "testing/check.h"
 
@@ -17,6 +18,9 @@ namespace {
 
 using holdfast::Format;
 namespace kernels = holdfast::kernels;
+using holdfast::testing::decoded;
+using holdfast::testing::on_each_set;
+using holdfast::testing::shape;
 using kernels::InstructionSet;
 using Halves = std::vector<std::uint16_t>;
 using Floats = std::vector<float>;
@@ -24,35 +28,21 @@ using Floats = std::vector<float>;
 constexpr Format narrow_formats[] = {Format::bf16, Format::f16};
 constexpr std::uint64_t seed = 20250917;
 
-int mantissa_bits(Format format) { return format == Format::bf16 ? 7 : 10; }
-int smallest_exponent(Format format) { return format == Format::bf16 ? -126 : -14; }
-double largest(Format format) { return format == Format::bf16 ? std::ldexp(255.0, 120) : 65504.0; }
-
 // The distance between neighbours of the format around `value`.
 double step_at(Format format, double value) {
-  const int exponent = value == 0 ? smallest_exponent(format) : std::max(std::ilogb(value), smallest_exponent(format));
-  return std::ldexp(1.0, exponent - mantissa_bits(format));
+  const int exponent =
+      value == 0 ? shape(format).smallest_exponent : std::max(std::ilogb(value), shape(format).smallest_exponent);
+  return std::ldexp(1.0, exponent - shape(format).mantissa_bits);
 }
 
 double clipped(Format format, double value) {
-  return std::isfinite(value) ? std::min(std::max(value, -largest(format)), largest(format)) : value;
+  return std::isfinite(value) ? std::min(std::max(value, -shape(format).largest), shape(format).largest) : value;
 }
 
 double nearest(Format format, double value) {
   if (!std::isfinite(value)) return value;
   const double step = step_at(format, value);
   return std::nearbyint(value / step) * step;
-}
-
-double decoded(Format format, std::uint16_t bits) {
-  const int exponent_bits = 15 - mantissa_bits(format);
-  const int exponent = bits >> mantissa_bits(format) & ((1 << exponent_bits) - 1);
-  const int mantissa = bits & ((1 << mantissa_bits(format)) - 1);
-  const double sign = bits & 0x8000 ? -1.0 : 1.0;
-  if (exponent == (1 << exponent_bits) - 1) return mantissa != 0 ? NAN : sign * INFINITY;
-  const int implicit = exponent != 0 ? 1 << mantissa_bits(format) : 0;
-  return sign *
-         std::ldexp(mantissa + implicit, std::max(exponent, 1) - 1 + smallest_exponent(format) - mantissa_bits(format));
 }
 
 struct Narrowed {
@@ -77,15 +67,6 @@ Narrowed with_residual(Format format, const Floats& values, const Floats& residu
   result.num_clipped =
       kernels::narrow_with_residual(format, result.sent.data(), values.data(), result.residual.data(), values.size());
   return result;
-}
-
-void on_each_set(const std::function<void()>& body) {
-  for (const InstructionSet set : {InstructionSet::portable, InstructionSet::avx2}) {
-    if (set > kernels::best_instruction_set()) continue;
-    kernels::use_instruction_set(set);
-    body();
-  }
-  kernels::use_instruction_set(kernels::best_instruction_set());
 }
 
 void expect_same(const std::function<Narrowed()>& body) {
@@ -122,6 +103,29 @@ Floats any_residuals(Format format, std::size_t count, std::mt19937_64& random) 
   return residuals;
 }
 
+// Element by element: NaN and Inf stay what they are and leave nothing over, what lies beyond the format is clipped and
+// counted, and `is_right(i, got, within)` judges the rest.
+void expect_each(Format format, const Floats& values, const Narrowed& result,
+                 const std::function<float(std::size_t)>& wanted,
+                 const std::function<bool(std::size_t, double, double)>& is_right) {
+  int wrong = 0;
+  std::size_t beyond = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double got = decoded(format, result.sent[i]);
+    if (!std::isfinite(values[i])) {
+      wrong += std::isnan(values[i]) ? !std::isnan(got) : got != values[i];
+      wrong += !result.residual.empty() && result.residual[i] != 0;
+      continue;
+    }
+    const float sum = wanted(i);
+    beyond += std::fabs(sum) > shape(format).largest;
+    wrong += !is_right(i, got, clipped(format, std::isinf(sum) ? std::copysign(1e39, sum) : sum));
+  }
+  HF_EQUAL(wrong, 0);
+  HF_EQUAL(result.num_clipped, beyond);
+  HF_CHECK(beyond > 0);
+}
+
 }  // namespace
 
 HF_CASE(stochastic_rounding_gives_one_of_the_two_neighbours_and_exact_values_stay) {
@@ -130,24 +134,13 @@ HF_CASE(stochastic_rounding_gives_one_of_the_two_neighbours_and_exact_values_sta
     const Floats values = any_floats(200'000, random);
     on_each_set([&] {
       const Narrowed result = stochastic(format, values, 5);
-      int wrong = 0;
-      std::size_t beyond = 0;
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        const double got = decoded(format, result.sent[i]);
-        if (!std::isfinite(values[i])) {
-          wrong += std::isnan(values[i]) ? !std::isnan(got) : got != values[i];
-          continue;
-        }
-        beyond += std::fabs(values[i]) > largest(format);
-        const double wanted = clipped(format, values[i]);
-        const double step = step_at(format, wanted);
-        const double below = std::floor(wanted / step) * step, above = std::ceil(wanted / step) * step;
-        wrong += got != below && got != above;
-        wrong += std::signbit(values[i]) != ((result.sent[i] & 0x8000) != 0);
-      }
-      HF_EQUAL(wrong, 0);
-      HF_EQUAL(result.num_clipped, beyond);
-      HF_CHECK(beyond > 0);
+      expect_each(
+          format, values, result, [&](std::size_t at) { return values[at]; },
+          [&](std::size_t at, double got, double within) {
+            const double step = step_at(format, within);
+            return (got == std::floor(within / step) * step || got == std::ceil(within / step) * step) &&
+                   std::signbit(values[at]) == ((result.sent[at] & 0x8000) != 0);
+          });
     });
   }
 }
@@ -204,24 +197,12 @@ HF_CASE(a_residual_is_added_rounded_to_nearest_even_and_what_is_left_over_is_kep
     const Floats values = any_floats(200'000, random), before = any_residuals(format, values.size(), random);
     on_each_set([&] {
       const Narrowed result = with_residual(format, values, before);
-      int wrong = 0;
-      std::size_t beyond = 0;
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        const double got = decoded(format, result.sent[i]);
-        if (!std::isfinite(values[i])) {
-          wrong += std::isnan(values[i]) ? !std::isnan(got) : got != values[i];
-          wrong += result.residual[i] != 0;
-          continue;
-        }
-        const float wanted = values[i] + before[i];
-        beyond += std::fabs(wanted) > largest(format);
-        const double within = clipped(format, std::isinf(wanted) ? std::copysign(1e39, wanted) : wanted);
-        wrong += got != nearest(format, within);
-        wrong += got + result.residual[i] != within;  // nothing is lost, and no rounding in saying so
-      }
-      HF_EQUAL(wrong, 0);
-      HF_EQUAL(result.num_clipped, beyond);
-      HF_CHECK(beyond > 0);
+      expect_each(
+          format, values, result, [&](std::size_t at) { return values[at] + before[at]; },
+          [&](std::size_t at, double got, double within) {
+            // Nothing is lost, and no rounding in saying so.
+            return got == nearest(format, within) && got + result.residual[at] == within;
+          });
     });
   }
 }
@@ -229,7 +210,7 @@ HF_CASE(a_residual_is_added_rounded_to_nearest_even_and_what_is_left_over_is_kep
 HF_CASE(a_value_too_small_for_the_format_arrives_in_the_end) {
   for (const Format format : narrow_formats) {
     on_each_set([&] {
-      const Floats gradient(9, 1.0f), tiny(9, std::ldexp(1.0f, -mantissa_bits(format) - 3));
+      const Floats gradient(9, 1.0f), tiny(9, std::ldexp(1.0f, -shape(format).mantissa_bits - 3));
       Narrowed result = with_residual(format, gradient, Floats(9));
       double arrived = 0;
       for (int step = 0; step < 64; ++step) {
@@ -237,7 +218,7 @@ HF_CASE(a_value_too_small_for_the_format_arrives_in_the_end) {
         result = with_residual(format, values, result.residual);
         arrived += decoded(format, result.sent[8]) - 1.0;
       }
-      HF_CHECK(std::fabs(arrived - 64.0 * tiny[0]) <= std::ldexp(0.5, -mantissa_bits(format)));
+      HF_CHECK(std::fabs(arrived - 64.0 * tiny[0]) <= std::ldexp(0.5, -shape(format).mantissa_bits));
     });
   }
 }
@@ -250,7 +231,7 @@ HF_CASE(finite_values_never_become_infinite_even_with_a_residual_on_top) {
       const Narrowed result = with_residual(format, values, residual);
       HF_EQUAL(result.num_clipped, 17u);
       for (std::size_t i = 0; i < 17; ++i) {
-        HF_EQUAL(decoded(format, result.sent[i]), largest(format));
+        HF_EQUAL(decoded(format, result.sent[i]), shape(format).largest);
         HF_EQUAL(result.residual[i], 0.0f);
       }
     });

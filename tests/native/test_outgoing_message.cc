@@ -18,6 +18,13 @@ MessageContent content(Delivery delivery, std::uint32_t begin, std::uint32_t end
   return made;
 }
 
+// Of a sum that is not closed yet.
+MessageContent open_content(Delivery delivery, std::uint32_t begin, std::uint32_t end) {
+  MessageContent made = content(delivery, begin, end);
+  made.open = true;
+  return made;
+}
+
 std::string text(ElementRange range) { return std::to_string(range.begin) + "-" + std::to_string(range.end); }
 
 struct Sent {
@@ -224,9 +231,7 @@ HF_CASE(gaps_are_counted_where_they_overlap_a_chunk) {
 // -- messages whose parts come one by one -----------------------------------------------------------------------------
 
 HF_CASE(an_open_message_sends_what_was_released_and_says_no_end) {
-  MessageContent made = content(Delivery::bounded, 100, 292);
-  made.open = true;
-  OutgoingMessage message(1, made, 64);
+  OutgoingMessage message(1, open_content(Delivery::bounded, 100, 292), 64);
   HF_CHECK(!message.has_chunk() && !message.sent_once());
   message.release({164, 228});
   HF_CHECK(message.has_chunk());
@@ -239,9 +244,7 @@ HF_CASE(an_open_message_sends_what_was_released_and_says_no_end) {
 }
 
 HF_CASE(a_closed_message_sends_the_rest_with_its_holes_and_gaps_and_then_its_ends) {
-  MessageContent made = content(Delivery::bounded, 100, 292);
-  made.open = true;
-  OutgoingMessage message(1, made, 64);
+  OutgoingMessage message(1, open_content(Delivery::bounded, 100, 292), 64);
   message.release({164, 228});
   message.chunk_sent(message.next_chunk());
   message.release({100, 164});
@@ -255,9 +258,7 @@ HF_CASE(a_closed_message_sends_the_rest_with_its_holes_and_gaps_and_then_its_end
 }
 
 HF_CASE(closing_what_was_sent_in_full_completes_it) {
-  MessageContent made = content(Delivery::bounded, 0, 64);
-  made.open = true;
-  OutgoingMessage message(1, made, 64);
+  OutgoingMessage message(1, open_content(Delivery::bounded, 0, 64), 64);
   message.release({0, 64});
   message.chunk_sent(message.next_chunk());
   HF_CHECK(!message.sent_once());
@@ -267,9 +268,7 @@ HF_CASE(closing_what_was_sent_in_full_completes_it) {
 }
 
 HF_CASE(an_open_exact_message_sends_again_and_ends_with_its_last_acknowledgement) {
-  MessageContent made = content(Delivery::exact, 0, 96);
-  made.open = true;
-  OutgoingMessage message(1, made, 32);
+  OutgoingMessage message(1, open_content(Delivery::exact, 0, 96), 32);
   message.release({32, 64});
   message.chunk_sent(message.next_chunk());
   message.lost({32, 64});
@@ -289,9 +288,7 @@ HF_CASE(an_open_exact_message_sends_again_and_ends_with_its_last_acknowledgement
 }
 
 HF_CASE(the_mark_of_an_open_message_is_on_the_last_that_leave_after_the_close) {
-  MessageContent made = content(Delivery::bounded, 0, 100 * 32);
-  made.open = true;
-  OutgoingMessage message(1, made, 32);
+  OutgoingMessage message(1, open_content(Delivery::bounded, 0, 100 * 32), 32);
   message.release({50 * 32, 100 * 32});
   int early = 0;
   for (; message.has_chunk(); ++early) {

@@ -35,7 +35,7 @@ def test_few_forwards_cannot_fill_the_round_trip() -> None:
     assert (bounds(job).work, bounds(job).staggered) == (18, 20)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(jobs())
 def test_no_plan_beats_its_bound(job: Job) -> None:
     made = plan(job, QUICK)

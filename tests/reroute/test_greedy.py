@@ -21,7 +21,7 @@ RULES = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(jobs(), RULES)
 def test_every_rule_gives_a_valid_schedule_within_memory(job: Job, rule: Rule) -> None:
     work = Workload(job)

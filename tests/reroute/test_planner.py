@@ -25,7 +25,7 @@ def test_the_four_numbers_of_the_paper() -> None:
     assert made.staggered.period == made.fault_free.period == 30
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(jobs())
 def test_every_schedule_of_every_plan_is_valid(job: Job) -> None:
     made = plan(job, QUICK)
@@ -36,7 +36,7 @@ def test_every_schedule_of_every_plan_is_valid(job: Job) -> None:
     assert made.decoupled.slots <= made.rerouted_best.slots <= made.rerouted.slots
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(jobs(max_stages=3, max_pipelines=3, max_microbatches=4))
 def test_a_second_opinion_agrees(job: Job) -> None:
     document = json.loads(json.dumps(plan_document(plan(job, QUICK))))

@@ -19,7 +19,7 @@ from holdfast.lab.race.plan import Plan
 from holdfast.lab.race.task import task_named
 from lab.lab_processes import needs_lab
 
-pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.xdist_group("programs"), pytest.mark.timeout(240)]
 
 DIGITS = dataclasses.replace(task_named("digits"), steps_per_turn=4)
 UNREACHABLE = 2.0

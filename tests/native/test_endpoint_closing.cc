@@ -1,0 +1,139 @@
+// Losing exactly what the end of a stage goes by, and what a report then says of it.
+#include <algorithm>
+#include <functional>
+#include <random>
+#include <vector>
+
+#include "endpoint_network.h"
+#include "testing/check.h"
+
+using namespace holdfast;
+using namespace holdfast::testing;
+
+namespace {
+
+bool is_end(const Bytes& datagram) { return datagram[1] == static_cast<std::uint8_t>(PacketType::end); }
+bool is_data(const Bytes& datagram) { return datagram[1] == static_cast<std::uint8_t>(PacketType::data); }
+bool is_marked_data(const Bytes& datagram) { return is_data(datagram) && (datagram[2] & flag::last_percentile) != 0; }
+
+// One bounded operation on three ranks, with an early wait of 20 ms, and two packets lost beside what `filter` takes.
+Duration longest_with(const std::function<bool(const Bytes&)>& takes, std::size_t elements = 60'000,
+                      std::vector<OperationReport>* reports = nullptr) {
+  Network network(3);
+  network.join();
+  int to_lose = 2;
+  network.filter = [&](auto, auto, Bytes& datagram) {
+    if (is_data(datagram) && !is_marked_data(datagram) && to_lose-- > 0) return false;
+    return !takes(datagram);
+  };
+  auto data = gradients(3, elements);
+  for (std::uint16_t rank = 0; rank < 3; ++rank) {
+    Call call = call_on(data[rank], Delivery::bounded, 400 * millisecond);
+    call.contributions = {20 * millisecond, 100u + rank};
+    call.results = {20 * millisecond, 200u + rank};
+    network[rank].call(network.now, call);
+  }
+  network.run_for(second);
+  Duration longest = 0;
+  for (std::uint16_t rank = 0; rank < 3; ++rank) {
+    HF_EQUAL(network.reports[rank].size(), 1u);
+    const OperationReport& report = network.reports[rank].at(0);
+    HF_CHECK(report.status == Status::done && report.elapsed <= 400 * millisecond);
+    longest = std::max(longest, report.elapsed);
+    if (reports != nullptr) reports->push_back(report);
+  }
+  return longest;
+}
+
+}  // namespace
+
+HF_CASE(losing_ends_or_marks_costs_an_early_wait_and_losing_both_the_bound) {
+  const Duration with_all = longest_with([](const Bytes&) { return false; });
+  const Duration without_marks = longest_with(is_marked_data);
+  const Duration without_ends = longest_with(is_end);
+  const Duration without_both =
+      longest_with([](const Bytes& datagram) { return is_end(datagram) || is_marked_data(datagram); });
+  HF_CHECK(with_all < 20 * millisecond);       // a quarter of the wait after the ends
+  HF_CHECK(without_marks < 20 * millisecond);  // the ends say as much
+  HF_CHECK(without_ends >= 20 * millisecond && without_ends < 100 * millisecond);
+  HF_CHECK(without_both >= 200 * millisecond);
+}
+
+HF_CASE(samples_arrive_even_when_all_data_that_carries_them_is_lost) {
+  std::vector<OperationReport> reports;
+  longest_with(is_data, 3000, &reports);
+  for (std::uint16_t rank = 0; rank < 3; ++rank) {
+    for (std::uint16_t peer = 0; peer < 3; ++peer) {
+      if (peer == rank) continue;
+      HF_EQUAL(reports[rank].peers[peer].contributions_sample_us, 100u + peer);
+    }
+  }
+}
+
+HF_CASE(losing_a_fifth_of_all_pings_and_acks_makes_no_stage_wait_for_its_bound) {
+  // Windows and credits travel in these, too: what was said before, or is said next, holds.
+  std::mt19937 random(1);
+  const Duration elapsed = longest_with([&](const Bytes& datagram) {
+    const auto type = static_cast<PacketType>(datagram[1]);
+    return (type == PacketType::ack || type == PacketType::ping) && random() % 5 == 0;
+  });
+  HF_CHECK(elapsed < 200 * millisecond);
+}
+
+HF_CASE(elements_that_come_after_the_close_are_counted_once) {
+  Network network(2);
+  network.join();
+  auto data = gradients(2, 3200);
+  // Rank 1's contribution comes when rank 0 has closed its sum.
+  network[0].call(network.now, call_on(data[0], Delivery::bounded, 20 * millisecond));
+  network.run_for(30 * millisecond);
+  HF_EQUAL(network.reports[0].size(), 1u);
+  HF_EQUAL(network.reports[0].at(0).late_elements, 0u);
+  Header late;
+  std::uint64_t late_elements = 0;
+  network.filter = [&](std::uint16_t from, auto, Bytes& datagram) {
+    const std::size_t payload = datagram.size() - header_bytes - tag_bytes;
+    if (from == 1 && is_data(datagram) && !decode(datagram, payload, late)) {
+      late_elements += covered_elements(late, payload);
+    }
+    return true;
+  };
+  network[1].call(network.now, call_on(data[1], Delivery::bounded, 20 * millisecond));
+  network.run_for(50 * millisecond);
+  network.filter = [](auto, auto, Bytes&) { return true; };
+  for (int i = 0; i < 2; ++i) {
+    for (std::uint16_t rank = 0; rank < 2; ++rank) {
+      network[rank].call(network.now, call_on(data[rank], Delivery::bounded, 20 * millisecond));
+    }
+    network.run_for(50 * millisecond);
+  }
+  HF_EQUAL(network.reports[0].size(), 3u);
+  HF_CHECK(late_elements > 0);
+  HF_EQUAL(network.reports[0].at(1).late_elements, late_elements);
+  HF_EQUAL(network.reports[0].at(2).late_elements, 0u);
+}
+
+HF_CASE(a_report_tells_what_the_network_dropped_of_what_was_sent_here) {
+  Network network(2);
+  network.join();
+  auto data = gradients(2, 100'000);
+  const auto reduce = [&] {
+    for (std::uint16_t rank = 0; rank < 2; ++rank) {
+      network[rank].call(network.now, call_on(data[rank], Delivery::bounded, second));
+    }
+    network.run_for(second);
+  };
+  reduce();
+  const OperationReport& clean = network.reports[0].at(0);
+  HF_CHECK(clean.datagrams_expected > 100);
+  HF_EQUAL(clean.datagrams_received, clean.datagrams_expected);
+  int seen = 0;
+  network.filter = [&](std::uint16_t, std::uint16_t to, Bytes&) { return to != 0 || ++seen % 10 != 0; };
+  reduce();
+  const OperationReport& lossy = network.reports[0].at(1);
+  const double received_ratio =
+      static_cast<double>(lossy.datagrams_received) / static_cast<double>(lossy.datagrams_expected);
+  HF_CHECK(received_ratio > 0.87 && received_ratio < 0.93);
+}
+
+HF_TEST_MAIN

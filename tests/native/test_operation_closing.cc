@@ -1,0 +1,264 @@
+// When a stage of an operation ends: complete, early after silence, or at its bound.
+#include <vector>
+
+#include "operation_bench.h"
+#include "testing/check.h"
+
+using namespace holdfast;
+using namespace holdfast::testing;
+
+HF_CASE(early_when_every_sender_showed_its_last_percentile_and_silence_follows) {
+  Bench bench;  // t_c 40 ms, x 0.5: 20 ms of silence
+  bench.call(0);
+  bench.contribution(10 * millisecond, 1);
+  HF_EQUAL(bench.operation.next_timer(), 100 * millisecond);  // nothing of rank 2's last percentile yet
+  bench.contribution(11 * millisecond, 2, {0, 16}, flag::last_percentile);
+  HF_EQUAL(bench.operation.next_timer(), 31 * millisecond);
+  bench.operation.on_timer(31 * millisecond - 1);
+  HF_EQUAL(bench.outbox.summary(), "c2 c1 ");
+  bench.operation.on_timer(31 * millisecond);
+  HF_EQUAL(bench.outbox.summary(), "c2 c1 r2 r1 ");
+  HF_CHECK(bench.all_equal({0, 16}, 2.0f));
+  HF_CHECK(bench.all_equal({16, 32}, 1.0f / 3 + 2.0f / 3 * 2));  // own/N + (N-1)/N x rank 1's
+  const MessageContent& result = bench.outbox.content_of(Stage::result, 2);
+  HF_EQUAL(result.gaps.size(), 1u);
+  HF_CHECK((result.gaps[0].range == ElementRange{16, 32}));
+  HF_EQUAL(result.gaps[0].missing_per_element, 1u);
+
+  bench.result(32 * millisecond, 1);
+  bench.result(33 * millisecond, 2, {16, 32}, flag::last_percentile, 16);
+  HF_EQUAL(bench.operation.next_timer(), 53 * millisecond);
+  bench.operation.on_timer(53 * millisecond);
+  HF_CHECK(bench.operation.ended());
+  HF_EQUAL(text(bench.report().contributions.end), "early");
+  HF_EQUAL(text(bench.report().results.end), "early");
+  HF_EQUAL(text(bench.report().missing), "64-80 ");
+  HF_CHECK(bench.all_equal({64, 80}, 0.0f));  // zero, never the own gradient
+  HF_EQUAL(bench.report().delivered, 3u * 32 - 16 + 3 * 32 + 3 * 16 - 16);
+}
+
+HF_CASE(an_end_counts_as_last_percentile_and_new_data_restarts_the_silence) {
+  Bench bench;
+  bench.call(0);
+  bench.contribution(1 * millisecond, 1, {0, 16});
+  bench.contribution(2 * millisecond, 2, {0, 16});
+  bench.end(2100 * microsecond, Stage::contribution, 1);
+  HF_EQUAL(bench.operation.next_timer(), 100 * millisecond);
+  bench.end(2200 * microsecond, Stage::contribution, 2);
+  HF_EQUAL(bench.operation.next_timer(), 7 * millisecond);  // since the last data, and both have sent everything
+  bench.contribution(2400 * microsecond, 1, {16, 32});
+  HF_EQUAL(bench.operation.next_timer(), 7400 * microsecond);
+}
+
+HF_CASE(at_the_bound_with_whatever_arrived) {
+  Bench bench;
+  bench.call(5 * millisecond);
+  bench.contribution(6 * millisecond, 1, {0, 16});
+  bench.operation.on_timer(100 * millisecond - 1);  // opened at 0
+  HF_EQUAL(bench.outbox.summary(), "c2 c1 ");
+  bench.operation.on_timer(100 * millisecond);
+  HF_EQUAL(bench.outbox.summary(), "c2 c1 r2 r1 ");
+  const MessageContent& result = bench.outbox.content_of(Stage::result, 1);
+  HF_EQUAL(text(result.holes), "16-32 ");
+  HF_EQUAL(bench.operation.next_timer(), 200 * millisecond);
+  bench.operation.on_timer(200 * millisecond);
+  HF_CHECK(bench.operation.ended());
+  HF_EQUAL(text(bench.report().status), "done");
+  HF_EQUAL(text(bench.report().contributions.end), "bound");
+  HF_EQUAL(text(bench.report().results.end), "bound");
+  HF_EQUAL(text(bench.report().missing), "16-32 32-64 64-96 ");
+  HF_CHECK(bench.all_equal({16, 96}, 0.0f));
+  HF_EQUAL(bench.report().delivered, 2u * 16);
+  HF_EQUAL(bench.report().peers[2].contribution_arrived.first, -1);
+  HF_EQUAL(bench.report().peers[2].result_arrived.first, -1);
+}
+
+HF_CASE(a_deadline_is_two_stage_bounds) {
+  Bench bench;
+  bench.call(0, 60 * millisecond);
+  HF_EQUAL(bench.operation.next_timer(), 30 * millisecond);
+  bench.operation.on_timer(30 * millisecond);
+  HF_EQUAL(bench.operation.next_timer(), 60 * millisecond);
+  bench.operation.on_timer(60 * millisecond);
+  HF_CHECK(bench.operation.ended());
+}
+
+HF_CASE(a_late_wake_up_does_not_extend_the_deadline) {
+  Bench bench;
+  bench.call(0, 60 * millisecond);
+  bench.operation.on_timer(55 * millisecond);  // this process did not run
+  HF_EQUAL(bench.operation.next_timer(), 60 * millisecond);
+  bench.operation.on_timer(60 * millisecond);
+  HF_CHECK(bench.operation.ended());
+}
+
+HF_CASE(a_timer_that_is_due_is_always_consumed) {
+  // Whatever happened before: calling on_timer at next_timer moves it on, or the reactor would spin.
+  for (const Delivery delivery : {Delivery::bounded, Delivery::exact}) {
+    for (const bool called : {true, false}) {
+      for (const bool with_packets : {true, false}) {
+        Setting setting;
+        setting.delivery = delivery;
+        Bench bench(setting);
+        if (with_packets) bench.contribution(1, 1, {0, 16}, flag::last_percentile);
+        if (called) bench.call(2);
+        if (with_packets) bench.result(3, 2, {0, 16}, flag::last_percentile);
+        for (int i = 0; i < 20 && bench.operation.next_timer() != never; ++i) {
+          const Time due = bench.operation.next_timer();
+          bench.operation.on_timer(due);
+          HF_CHECK(bench.operation.next_timer() > due);
+        }
+        HF_EQUAL(bench.operation.next_timer(), never);
+        HF_CHECK(bench.operation.retired());
+      }
+    }
+  }
+}
+
+HF_CASE(exact_waits_for_everything_and_fails_at_its_deadline_by_name) {
+  Bench bench(exact_setting());
+  bench.call(0, 60 * millisecond);
+  bench.contribution(1, 1);
+  bench.contribution(2, 2, {0, 16}, flag::last_percentile);
+  bench.end(3, Stage::contribution, 2);
+  HF_EQUAL(bench.operation.next_timer(), 60 * millisecond);
+  bench.operation.on_timer(60 * millisecond - 1);
+  HF_CHECK(!bench.operation.ended());
+  bench.operation.on_timer(60 * millisecond);
+  HF_EQUAL(text(bench.report().status), "deadline_exceeded");
+  HF_EQUAL(text(bench.report().culprits), "2 ");
+  HF_EQUAL(text(bench.report().missing), "0-32 32-64 64-96 ");
+  HF_CHECK(bench.all_equal({0, 96}, 0.0f));
+  HF_CHECK(bench.operation.retired());
+}
+
+HF_CASE(exact_blames_whose_result_is_missing_once_all_contributed) {
+  Bench bench(exact_setting());
+  bench.call(0, 60 * millisecond);
+  bench.contribution(1, 1);
+  bench.contribution(2, 2);
+  bench.result(3, 2);
+  bench.operation.on_timer(60 * millisecond);
+  HF_EQUAL(text(bench.report().culprits), "1 ");
+  HF_EQUAL(text(bench.report().missing), "32-64 ");
+}
+
+HF_CASE(with_all_ends_in_a_quarter_of_the_early_wait_is_enough) {
+  Bench bench;  // an early wait of 20 ms
+  bench.call(0);
+  bench.contribution(1 * millisecond, 1, {0, 16}, flag::last_percentile);
+  bench.contribution(2 * millisecond, 2, {0, 16}, flag::last_percentile);
+  bench.end(2 * millisecond + 1, Stage::contribution, 1);
+  HF_EQUAL(bench.operation.next_timer(), 22 * millisecond);  // one end is missing: the whole early wait
+  bench.end(2 * millisecond + 2, Stage::contribution, 2);
+  HF_EQUAL(bench.operation.next_timer(), 7 * millisecond);
+  bench.operation.on_timer(7 * millisecond - 1);
+  HF_EQUAL(bench.outbox.summary(), "c2 c1 ");
+  HF_EQUAL(bench.contribution(7 * millisecond - 1, 1, {16, 32}), "accepted");  // overtaken on the way
+  HF_EQUAL(bench.operation.next_timer(), 12 * millisecond - 1);
+  bench.operation.on_timer(12 * millisecond - 1);
+  HF_EQUAL(bench.outbox.summary(), "c2 c1 r2 r1 ");
+  bench.result(13 * millisecond, 1);
+  bench.result(13 * millisecond, 2, {0, 16});
+  HF_EQUAL(bench.operation.next_timer(), 112 * millisecond - 1);  // neither mark nor end of rank 2: its bound
+  bench.end(14 * millisecond, Stage::result, 2);                  // rank 1 is complete: its end need not come
+  HF_EQUAL(bench.operation.next_timer(), 18 * millisecond);
+  bench.operation.on_timer(18 * millisecond);
+  HF_EQUAL(text(bench.report().results.end), "early");
+  HF_EQUAL(text(bench.report().missing), "80-96 ");
+}
+
+HF_CASE(an_end_long_after_the_last_element_closes_at_once) {
+  Bench bench;
+  bench.call(0);
+  bench.contribution(1 * millisecond, 1);
+  bench.contribution(1 * millisecond, 2, {0, 16});
+  bench.end(9 * millisecond, Stage::contribution, 2);
+  HF_EQUAL(bench.outbox.summary(), "c2 c1 r2 r1 ");
+}
+
+HF_CASE(without_the_ends_the_marks_close_after_the_early_wait) {
+  Bench bench;  // exactly the ends are lost
+  bench.call(0);
+  bench.contribution(1 * millisecond, 1, {0, 16}, flag::last_percentile);
+  bench.contribution(2 * millisecond, 2, {0, 16}, flag::last_percentile);
+  HF_EQUAL(bench.operation.next_timer(), 22 * millisecond);
+}
+
+HF_CASE(without_marks_and_ends_of_one_sender_only_the_bound_closes) {
+  Bench bench;
+  bench.call(0);
+  bench.contribution(1 * millisecond, 1, {0, 16}, flag::last_percentile);
+  bench.end(1 * millisecond, Stage::contribution, 1);
+  bench.contribution(2 * millisecond, 2, {0, 16});
+  HF_EQUAL(bench.operation.next_timer(), 100 * millisecond);
+}
+
+HF_CASE(with_all_ends_in_overtaken_packets_have_half_a_millisecond_but_never_more_than_the_early_wait) {
+  const auto silence_with = [](Duration early_wait) {
+    Bench bench;
+    Call call = bench.call_with();
+    call.contributions.early_wait = early_wait;
+    bench.operation.on_call(0, call);
+    for (const std::uint16_t peer : {1, 2}) {
+      bench.contribution(millisecond, peer, {0, 16});
+      bench.end(millisecond, Stage::contribution, peer);
+    }
+    return bench.operation.next_timer() - millisecond;
+  };
+  HF_EQUAL(silence_with(8 * millisecond), 2 * millisecond);
+  HF_EQUAL(silence_with(1 * millisecond), 500 * microsecond);
+  HF_EQUAL(silence_with(100 * microsecond), 100 * microsecond);
+}
+
+HF_CASE(each_stage_waits_as_long_as_its_call_says) {
+  Bench bench;
+  Call call = bench.call_with();
+  call.contributions.early_wait = 3 * millisecond;
+  call.results.early_wait = 7 * millisecond;
+  bench.operation.on_call(0, call);
+  bench.contribution(1 * millisecond, 1);
+  bench.contribution(2 * millisecond, 2, {0, 16}, flag::last_percentile);
+  HF_EQUAL(bench.operation.next_timer(), 5 * millisecond);
+  bench.operation.on_timer(5 * millisecond);
+  bench.result(6 * millisecond, 1);
+  bench.result(6 * millisecond, 2, {0, 16}, flag::last_percentile);
+  HF_EQUAL(bench.operation.next_timer(), 13 * millisecond);
+}
+
+HF_CASE(samples_are_announced_and_those_of_the_peers_reported) {
+  Bench bench;
+  Call call = bench.call_with();
+  call.contributions.sample_us = 700;
+  call.results.sample_us = 900;
+  bench.operation.on_call(0, call);
+  HF_EQUAL(bench.outbox.content_of(Stage::contribution, 1).completion_us, 700u);
+  const auto packet = [&](Stage stage, std::uint16_t sender, std::uint32_t sample) {
+    Header header = bench.header(PacketType::data, stage, sender);
+    header.offset = stage == Stage::contribution ? 0 : bench.shard_of(sender).begin;
+    header.completion_us = sample;
+    HF_EQUAL(bench.give(1, header, std::vector<float>(32, 2.0f)), "accepted");
+  };
+  packet(Stage::contribution, 1, 1100);
+  packet(Stage::contribution, 2, 0);
+  HF_EQUAL(bench.outbox.content_of(Stage::result, 1).completion_us, 900u);
+  packet(Stage::result, 1, 1200);
+  packet(Stage::result, 2, 2200);
+  HF_EQUAL(bench.report().peers[1].contributions_sample_us, 1100u);
+  HF_EQUAL(bench.report().peers[2].contributions_sample_us, 0u);  // it has not said
+  HF_EQUAL(bench.report().peers[1].results_sample_us, 1200u);
+  HF_EQUAL(bench.report().peers[2].results_sample_us, 2200u);
+}
+
+HF_CASE(an_end_alone_carries_the_sample) {
+  Bench bench;
+  bench.call(0);
+  Header end = bench.header(PacketType::end, Stage::contribution, 2);
+  end.completion_us = 4321;
+  bench.give(1, end);
+  bench.operation.on_timer(100 * millisecond);
+  bench.operation.on_timer(200 * millisecond);
+  HF_EQUAL(bench.report().peers[2].contributions_sample_us, 4321u);
+}
+
+HF_TEST_MAIN

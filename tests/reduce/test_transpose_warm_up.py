@@ -1,0 +1,95 @@
+"""The bound of a transpose all-reduce as its first operations measure it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any
+
+import torch
+from rank_processes import Member
+from transpose_oracle import assert_is_the_sum, gradient_of, reduce_once
+
+from holdfast.bridge.tensors import memory_of
+from holdfast.errors import BucketMismatch, DeadlineExceeded
+from holdfast.reduce.transpose import TransposeAllReduce
+
+
+def warm_up(member: Member, settings: dict[str, Any]) -> tuple[list[bool], list[float], str]:
+    reducer = TransposeAllReduce(member.join(**settings))
+    exact, bounds = [], []
+    assert reducer.adaptation is None
+    for seed in range(8):
+        tensor = gradient_of(member.rank, 1000, torch.float32, seed)
+        outcome = reduce_once(reducer, tensor)
+        assert_is_the_sum(tensor, member.num_ranks, seed, average=True)
+        exact.append(outcome.exact)
+        bounds.append(outcome.deadline_ms)
+    assert reducer.adaptation is not None
+    member.barrier()
+    return exact, bounds, reducer.adaptation.bound.reason
+
+
+def test_the_bound_is_measured_by_the_first_five_operations_and_is_the_same_everywhere(run_ranks) -> None:
+    results = run_ranks(
+        warm_up, 3, {"warmup_operations": 5, "deadline_floor_ms": 10_000.0, "early_wait_floor_ms": 2_000.0}
+    )
+    for exact, bounds, reason in results:
+        assert exact == [True] * 5 + [False] * 3
+        assert bounds[:5] == [60_000.0] * 5
+        assert len(set(bounds[5:])) == 1
+        assert (bounds[5], reason) == (results[0][1][5], results[0][2])
+        assert "95 % of 30 warm-up stages" in reason
+
+
+def test_a_measured_bound_has_a_floor(run_ranks) -> None:
+    for _, bounds, reason in run_ranks(
+        warm_up, 2, {"warmup_operations": 5, "deadline_floor_ms": 15_000.0, "early_wait_floor_ms": 2_000.0}
+    ):
+        assert bounds[-1] == 15_000.0
+        assert "floor" in reason
+
+
+def warm_up_in_flight(member: Member) -> list[bool]:
+    """As DDP does it: several buckets start before the first is waited for."""
+    reducer = TransposeAllReduce(
+        member.join(warmup_operations=3, deadline_floor_ms=10_000.0, early_wait_floor_ms=2_000.0)
+    )
+    tensors = [gradient_of(member.rank, 501, torch.float32, seed) for seed in range(7)]
+    pending = [reducer.start(memory_of(tensor)) for tensor in tensors]
+    outcomes = [reducer.finish(entry) for entry in pending]
+    for seed, tensor in enumerate(tensors):
+        assert_is_the_sum(tensor, member.num_ranks, seed, average=True)
+    member.barrier()
+    return [outcome.exact for outcome in outcomes]
+
+
+def test_warm_up_ends_while_operations_are_in_flight(run_ranks) -> None:
+    assert run_ranks(warm_up_in_flight, 3) == [[True] * 3 + [False] * 4] * 3
+
+
+def warm_up_beside_an_absence(member: Member) -> tuple[str, float]:
+    reducer = TransposeAllReduce(member.join(exact_deadline_ms=300.0, warmup_operations=1))
+    name = ""
+    if member.rank == 0:
+        try:
+            reduce_once(reducer, torch.ones(100))
+        except DeadlineExceeded as error:
+            name = type(error).__name__
+        member.say("failed")
+    else:
+        member.hear("failed")
+        with contextlib.suppress(DeadlineExceeded, BucketMismatch):
+            reduce_once(reducer, torch.ones(100))
+    member.barrier()
+    started = time.monotonic()
+    with contextlib.suppress(DeadlineExceeded):
+        reduce_once(reducer, torch.ones(100))
+    member.barrier()
+    return name, time.monotonic() - started
+
+
+def test_a_failed_warm_up_operation_does_not_hold_up_the_next(run_ranks) -> None:
+    results = run_ranks(warm_up_beside_an_absence, 2)
+    assert results[0][0] == "DeadlineExceeded"
+    assert all(elapsed_s < 3.0 for _, elapsed_s in results)
