@@ -55,6 +55,8 @@ class Outcome:
     missing: tuple[tuple[int, int], ...]
     """Element ranges of the result that did not arrive; they are zero on this rank."""
     peers: tuple[PeerOutcome, ...]
+    late_ratio: float = 0.0
+    """Share of an operation that arrived since the one before had ended, too late for it: what steers x."""
 
     @property
     def complete(self) -> bool:

@@ -10,7 +10,7 @@ from lab.lab_processes import needs_lab
 from typer.testing import CliRunner
 
 from holdfast.cli import app
-from holdfast.cli.bench import parse_size
+from holdfast.cli.bench import chosen_peers, parse_size
 from holdfast.cli.bench_table import best_rival, share
 from holdfast.errors import ConfigError
 from holdfast.lab.bench.row import Operation, Row, Setting, Tally, summarise
@@ -20,7 +20,8 @@ ROW_KEYS = {
     "peer", "profile", "ranks", "bytes", "iterations", "seed", "congestion_control", "rto_min_ms", "p50_ms", "p95_ms",
     "p99_ms", "max_ms", "lower_bound_ms", "capacity_bound_p50_ms", "capacity_bound_p99_ms", "deadline_ms", "delivered_ratio", "wrong",
     "lost_packets", "late_p99_ms", "late_p999_ms", "woke_late_p99_ms", "attempts", "noisy", "frozen_operations", "frozen_p50_ms",
-    "frozen_p99_ms", "frozen_delivered_ratio",
+    "frozen_p99_ms", "frozen_delivered_ratio", "unfrozen_delivered_ratio", "sent_packets", "stage_ends",
+    "stage_over_bound_p999_ms", "stage_over_bound_max_ms", "late_ratio", "stolen_ratio",
 }  # fmt: skip
 LAB = ["bench", "allreduce", "--hosts", "2", "--profile", "clean", "--peers", "gloo-tuned", "--iterations", "2"]
 
@@ -68,8 +69,25 @@ def test_two_ranks_give_right_rows_for_every_peer(tmp_path: Path) -> None:
         assert row["lower_bound_ms"] is None
         assert row["p50_ms"] <= row["p95_ms"] <= row["p99_ms"] <= row["max_ms"]
         assert row["delivered_ratio"] == 1.0 or row["peer"].startswith("holdfast")
+        bounded = row["peer"].startswith("holdfast") and row["peer"] != "holdfast-exact"
+        assert (row["stage_over_bound_p999_ms"] is not None) == (row["late_ratio"] is not None) == bounded
+        assert sum(row["stage_ends"].values()) == pytest.approx(1.0 if bounded else 0.0)
     for peer in peers:
         assert peer in result.output
+
+
+@pytest.mark.parametrize(
+    ("peers", "in_lab", "names"),
+    [
+        (None, True, "holdfast,holdfast-bf16,holdfast-exact,gloo-cubic,gloo-bbr,gloo-tuned"),
+        (None, False, "holdfast,holdfast-authenticated,holdfast-bf16,holdfast-exact,gloo"),
+        ("gloo-tuned", True, "holdfast,gloo-tuned"),
+        ("gloo", False, "holdfast,holdfast-authenticated,gloo"),
+    ],
+)
+def test_every_table_has_the_whole_family_unless_told_otherwise(peers: str | None, in_lab: bool, names: str) -> None:
+    chosen = chosen_peers(peers, insecure=False, in_lab=in_lab)
+    assert [peer.name for peer in chosen] == names.split(",")
 
 
 def test_tcp_settings_need_a_lab() -> None:

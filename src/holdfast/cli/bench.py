@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +20,9 @@ if TYPE_CHECKING:
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _INSECURE = "holdfast-insecure"
+_KIN = "holdfast-bf16,holdfast-exact"
+_RIVALS_IN_LAB = "gloo-cubic,gloo-bbr,gloo-tuned"
+_RIVALS_ON_LOOPBACK = "gloo"
 _HELP = """Time an all-reduce: all peers in one run, taking turns.
 
 On plain loopback, or, with --profile, on the hosts of a lab, where TCP and Holdfast meet the very same network.
@@ -51,7 +51,8 @@ def _allreduce(
     peers: Annotated[
         str | None,
         typer.Option(
-            help="Rivals beside Holdfast, comma list. Default: gloo; in a lab gloo-cubic, gloo-bbr, gloo-tuned."
+            help="Peers beside Holdfast, comma list. Default: holdfast-bf16, holdfast-exact and gloo; in a lab instead of "
+            "gloo: gloo-cubic, gloo-bbr, gloo-tuned."
         ),
     ] = None,
     iterations: Annotated[int, typer.Option(min=1, help="Counted operations per row.")] = 60,
@@ -73,17 +74,17 @@ def _allreduce(
     from holdfast.cli.signals import ended_by_signal
     from holdfast.config import resolve
     from holdfast.lab import privilege
-    from holdfast.lab.bench import grid
+    from holdfast.lab.bench import grid, rows_file
     from holdfast.lab.profile import load_profile
 
     profiles = [] if profile is None else [load_profile(name).name for name in _listed(profile, "profile")]
     if profiles:
         privilege.ensure()
     if json_file is not None:
-        _require_writable(json_file)
+        rows_file.require_writable(json_file)
     config = resolve({} if deadline_ms is None else {"deadline_ms": deadline_ms}).config
     plan = grid.Plan(
-        _contestants(peers, insecure, in_lab=bool(profiles)), ranks, profiles,
+        chosen_peers(peers, insecure, in_lab=bool(profiles)), ranks, profiles,
         list(dict.fromkeys(parse_size(size) for size in sizes.split(","))), iterations, config, seed,
     )  # fmt: skip
     rows = _earlier_rows(plan, json_file, resume)
@@ -106,7 +107,7 @@ def _allreduce(
                 cell = (of_cell[0].profile, of_cell[0].bytes)
                 rows = [row for row in rows if (row.profile, row.bytes) != cell] + of_cell
                 if json_file is not None:
-                    _write(json_file, rows)
+                    rows_file.write(json_file, rows)
     finally:  # what was measured is shown, also if the rest was interrupted
         out = Console() if sys.stdout.isatty() else Console(width=WIDE)
         for table in tables(rows):
@@ -126,18 +127,18 @@ def _listed(names: str, what: str) -> list[str]:
     return listed
 
 
-def _contestants(peers: str | None, insecure: bool, in_lab: bool) -> list[Peer]:
+def chosen_peers(peers: str | None, insecure: bool, in_lab: bool) -> list[Peer]:
+    """Who takes turns, in the order of the table."""
     from holdfast.lab.peer import parse_peers, peer_named
 
-    if in_lab:
-        always, rivals = ["holdfast"], peers if peers is not None else "gloo-cubic,gloo-bbr,gloo-tuned"
-    else:
-        always, rivals = ["holdfast", "holdfast-authenticated"], peers if peers is not None else "gloo"
+    always = ["holdfast"] if in_lab else ["holdfast", "holdfast-authenticated"]
+    if peers is None:
+        peers = f"{_KIN},{_RIVALS_IN_LAB if in_lab else _RIVALS_ON_LOOPBACK}"
     if insecure and in_lab:
         raise ConfigError(
             "between hosts, also the lab's, Holdfast never runs without protection", what_to_try="no --insecure"
         )
-    chosen = parse_peers(rivals)
+    chosen = parse_peers(peers)
     if not insecure and any(peer.name == _INSECURE for peer in chosen):
         raise ConfigError(f"{_INSECURE} has no protection at all", what_to_try="--insecure, to say you mean it")
     if not in_lab:
@@ -160,20 +161,13 @@ def parse_size(text: str) -> int:
 
 
 def _earlier_rows(plan: Plan, file: Path | None, resume: bool) -> list[Row]:
-    from holdfast.lab.bench.row import Row
+    from holdfast.lab.bench import rows_file
 
     if not resume:
         return []
     if file is None:
         raise ConfigError("--resume needs the file of the interrupted run", what_to_try="--json FILE --resume")
-    if not file.exists() or file.stat().st_size == 0:
-        return []
-    try:
-        rows = [Row(**row) for row in json.loads(file.read_text())]
-    except (ValueError, TypeError) as error:
-        raise ConfigError(
-            f"{file} holds no rows of this version: {error}", what_to_try="another --json file"
-        ) from error
+    rows = rows_file.read(file)
     asked = (plan.num_ranks, plan.iterations, plan.seed, plan.config.deadline_ms)
     for row in rows:
         if (row.ranks, row.iterations, row.seed, row.deadline_ms) != asked:
@@ -183,21 +177,3 @@ def _earlier_rows(plan: Plan, file: Path | None, resume: bool) -> list[Row]:
                 what_to_try="the same --hosts, --iterations, --seed and --deadline-ms, or another --json file",
             )
     return [row for row in rows if not row.noisy]  # those are worth another try
-
-
-def _require_writable(file: Path) -> None:
-    """Said before anything is measured."""
-    try:
-        file.open("a").close()
-    except OSError as error:
-        raise ConfigError(f"cannot write {file}: {error.strerror}", what_to_try="another --json file") from error
-
-
-def _write(file: Path, rows: Sequence[Row]) -> None:
-    """Whole or not at all: an interrupted run must leave a file that --resume can read."""
-    fresh = file.with_name(f".{file.name}.fresh")
-    try:
-        fresh.write_text(json.dumps([dataclasses.asdict(row) for row in rows], indent=2) + "\n")
-        fresh.replace(file)
-    except OSError as error:
-        raise ConfigError(f"cannot write {file}: {error.strerror}", what_to_try="another --json file") from error

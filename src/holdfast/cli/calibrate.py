@@ -113,15 +113,16 @@ def calibration_table(rows: Sequence[Row]) -> Table:
 def carried_table(rows: Iterable[Carried]) -> Table:
     table = _table(
         "all links full at once, on a clean network",
-        "share of the link, IP and TCP or UDP headers included; each host sends to the next",
+        "share of the link, IP and TCP or UDP headers included; each host sends to the next.\n"
+        "stolen: of all processor time, what the hypervisor gave to others meanwhile",
         ["links", "protocol"],
-        ["least share", "mean share", "late p50", "late p99", "late p99.9", "verdict"],
+        ["least share", "mean share", "late p50", "late p99", "late p99.9", "stolen", "verdict"],
     )
     for row in rows:
         lateness = (f"{late:.2f} ms" for late in (row.late_p50_ms, row.late_p99_ms, row.late_p999_ms))
         table.add_row(
             f"{row.num_hosts} x {row.bits_per_s / 1e6:g} Mbit/s", row.protocol.upper(),
-            f"{row.least_share:.1%}", f"{row.mean_share:.1%}", *lateness, _verdict(row.kept),
+            f"{row.least_share:.1%}", f"{row.mean_share:.1%}", *lateness, f"{row.stolen_ratio:.1%}", _verdict(row.kept),
         )  # fmt: skip
     return table
 

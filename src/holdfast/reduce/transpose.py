@@ -279,12 +279,10 @@ class TransposeAllReduce:
             {rank: peer.result_size for rank, peer in peers.items()},
             [peer.results_sample_us / 1e3 or None for peer in peers.values()],
         )
-        expected = contributions.expected + results.expected
-        late_ratio = min(1.0, report.late_elements / expected) if expected else 0.0
         packets = PacketsSeen(report.datagrams_expected, report.datagrams_received)
         if self._shards is not None:
             self._shards.slow_ranks.observe(_contribution_rates(peers, pending.memory.format))
-        adaptation.observe(pending.key, (contributions, results), late_ratio, packets)
+        adaptation.observe(pending.key, (contributions, results), _late_ratio(report, self.link.rank), packets)
         if adaptation.credit != self._credit:
             self._publish(adaptation)
 
@@ -418,7 +416,14 @@ def _outcome(report: _native.OperationReport, pending: Pending, own_rank: int) -
         results_ms=report.results_s * 1e3,
         missing=tuple(report.missing),
         peers=peers,
+        late_ratio=_late_ratio(report, own_rank),
     )
+
+
+def _late_ratio(report: _native.OperationReport, own_rank: int) -> float:
+    others = [peer for rank, peer in enumerate(report.peers) if rank != own_rank]
+    expected = sum(peer.contribution_size + peer.result_size for peer in others)
+    return min(1.0, report.late_elements / expected) if expected else 0.0
 
 
 def _span_ms(span_s: tuple[float, float] | None) -> tuple[float, float] | None:

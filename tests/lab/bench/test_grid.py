@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -37,6 +38,8 @@ def test_all_peers_meet_the_lab_network_and_are_right() -> None:
         assert row.lower_bound_ms < row.p50_ms <= row.p99_ms
         assert row.late_p999_ms is not None
         assert row.late_p999_ms > 0
+        assert row.sent_packets is not None
+        assert row.sent_packets > sum(row.lost_packets.values())
     assert sum(sum(row.lost_packets.values()) for row in rows) > 0
 
 
@@ -51,6 +54,18 @@ def test_a_frozen_host_is_found() -> None:
         start_ns, measured = session.operation(peers[0])
         assert grid.frozen_hosts(cloud, start_ns, measured) == (1,)
         assert measured[0].delivered_ratio < 1
+
+
+@needs_lab
+def test_a_series_is_operations_back_to_back() -> None:
+    peers = parse_peers("holdfast")
+    with Cloud(2, "clean") as cloud, Session(peers, 2, Config(deadline_ms=200), cloud) as session:
+        session.set_size(8192)
+        by_rank = session.series(peers[0], 5)
+    assert [len(of_rank) for of_rank in by_rank] == [5, 5]
+    for of_rank in by_rank:
+        assert all(one.wrong == 0 and len(one.stages) == 2 for one in of_rank)
+        assert all(one.ended_ns < following.began_ns for one, following in pairwise(of_rank))
 
 
 @needs_lab

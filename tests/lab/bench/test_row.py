@@ -6,8 +6,10 @@ import pytest
 
 from holdfast.lab.bench.grid import observe, traffic_to_wait_for
 from holdfast.lab.bench.row import Measured, Operation, Setting, Tally, summarise, wire_bytes_per_rank
+from holdfast.lab.bench.stages import Stage
 from holdfast.lab.peer import peer_named
 from holdfast.lab.quantile import quantile
+from holdfast.lab.stolen import ProcessorTime
 
 LAB = Setting("clean", 4, 1 << 20, 7, None, 250e6)
 MS = 1_000_000
@@ -52,6 +54,32 @@ def test_a_row_holds_quantiles_bounds_and_frozen_operations_apart() -> None:
     assert (row.late_p999_ms, row.noisy, row.attempts) == (pytest.approx(0.3), False, 2)
     assert (row.frozen_operations, row.frozen_p99_ms) == (1, pytest.approx(400))
     assert row.frozen_delivered_ratio == pytest.approx(0.98)
+
+
+def test_where_a_host_was_frozen_delivered_is_also_counted_among_the_others() -> None:
+    tally = Tally([Operation(0.1, 0.98, 0, None, missing_elsewhere=0.01), Operation(0.1, 0.7, 0, None, (2,), 0.04)])
+    row = summarise(peer_named("holdfast"), LAB, tally, attempts=1)
+    assert row.delivered_ratio == pytest.approx(0.84)
+    assert row.unfrozen_delivered_ratio == pytest.approx(0.97)
+
+
+def test_a_row_tells_stages_lateness_and_the_machine() -> None:
+    early, bound = Stage("early", -2.0), Stage("bound", 0.5)
+    ranks = [
+        Measured(0, 5 * MS, 1.0, {}, 0, (early, bound), 0.002),
+        Measured(0, 5 * MS, 1.0, {}, 0, (early, early), 0.0),
+    ]
+    operation = observe(0, ranks, (), None)
+    assert operation.stages == (early, bound, early, early)
+    assert operation.late_ratio == pytest.approx(0.001)
+    # Only the last hundred count, as for x.
+    old = Operation(0.1, 1.0, 0, None, stages=(early,), late_ratio=1.0)
+    tally = Tally([old, *[operation] * 100], sent=700, processor=ProcessorTime(stolen=3, total=60))
+    row = summarise(peer_named("holdfast"), LAB, tally, attempts=1)
+    assert row.late_ratio == pytest.approx(0.001)
+    assert row.stage_ends == pytest.approx({"bound": 100 / 401, "early": 301 / 401})
+    assert (row.stage_over_bound_p999_ms, row.stage_over_bound_max_ms) == (0.5, 0.5)
+    assert (row.sent_packets, row.stolen_ratio) == (700, pytest.approx(0.05))
 
 
 def test_a_late_switch_makes_a_row_noisy() -> None:

@@ -27,3 +27,4 @@ def test_hosts_fill_their_links_and_no_more(cloud: Cloud) -> None:
     assert len(carried.shares) == 2
     assert 0 < carried.least_share <= carried.mean_share <= 1.02  # the card lets a burst of 20 kB go ahead
     assert carried.late_p50_ms <= carried.late_p999_ms
+    assert 0 <= carried.to_json()["stolen_ratio"] < 1

@@ -14,6 +14,7 @@ from holdfast.bridge import rendezvous
 from holdfast.bridge.tensors import memory_of
 from holdfast.codec.cast import Cast
 from holdfast.config import Config
+from holdfast.lab.bench.stages import Stage, stages_of
 from holdfast.lab.peer import Peer
 from holdfast.reduce.transpose import TransposeAllReduce
 
@@ -30,6 +31,9 @@ class Delivered:
     complete: bool
     missing_by_rank: dict[int, float] = dataclasses.field(default_factory=dict)
     """Of what each rank should have delivered here, the share that did not come; only ranks that miss something."""
+    stages: tuple[Stage, ...] = ()
+    late_ratio: float | None = None
+    """Share of an operation that came since the one before, after its close; none where there is no bound."""
 
 
 class Contestant(Protocol):
@@ -91,7 +95,8 @@ class Holdfast:
             for peer in outcome.peers
             if not peer.complete
         }
-        return Delivered(outcome.delivered_ratio, outcome.complete, missing)
+        late_ratio = None if outcome.exact else outcome.late_ratio
+        return Delivered(outcome.delivered_ratio, outcome.complete, missing, stages_of(outcome), late_ratio)
 
     def close(self) -> None:
         self._link.close()

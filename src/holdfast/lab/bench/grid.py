@@ -14,6 +14,7 @@ from holdfast.lab.bench.row import LOOPBACK, Measured, Operation, Row, Setting, 
 from holdfast.lab.bench.session import PeerFailed, Session
 from holdfast.lab.cloud import Cloud
 from holdfast.lab.peer import Peer
+from holdfast.lab.stolen import ProcessorTime
 
 # Warm-up fills caches, lets TCP find its window and Holdfast measure its bound; it is not counted.
 WARMUP_ITERATIONS = 24
@@ -32,6 +33,8 @@ class Plan:
     iterations: int
     config: Config
     seed: int = 0
+    max_attempts: int = MAX_ATTEMPTS
+    """At a cell that the machine disturbs."""
 
     @property
     def cells(self) -> list[tuple[str, int]]:
@@ -90,7 +93,7 @@ def _measure_cell(
 ) -> list[Row]:
     """The attempt in which the switch kept its time; if there is none, the one in which it was least late."""
     best: list[Row] = []
-    for attempt in range(1, MAX_ATTEMPTS + 1):
+    for attempt in range(1, plan.max_attempts + 1):
         again = f", attempt {attempt}" if attempt > 1 else ""
         name = f"{setting.profile} {setting.num_bytes} bytes{again}"
         tallies = _take_turns(plan, peers, session, setting, partial(on_progress, name))
@@ -117,8 +120,10 @@ def _take_turns(
         for peer in order.sample(list(peers), len(peers)):
             if session.cloud is not None:
                 session.cloud.switch.reset()
+            before = ProcessorTime.now()
             start_ns, measured = session.operation(peer)
             if iteration >= WARMUP_ITERATIONS:
+                tallies[peer.name].processor += ProcessorTime.now() - before
                 _add(tallies[peer.name], peer, session, setting, start_ns, measured)
         on_progress(iteration + 1)
     return tallies
@@ -133,6 +138,7 @@ def _add(
         return
     report = cloud.switch.report()
     tally.lateness.add(report.lateness_counts)
+    tally.sent += sum(port.packets_from_host for port in report.ports)
     tally.lost.update(report.losses)
     if max(each.ended_ns for each in measured) - start_ns > _LOOK_BACK_NS:
         tally.operations.append(observe(start_ns, measured, (), None))  # longer than the switch remembers
@@ -173,6 +179,7 @@ def observe(
     between = [
         measured[rank].missing_by_rank.get(other, 0.0) for rank in counting for other in counting if other != rank
     ]
+    late = [each.late_ratio for each in measured if each.late_ratio is not None]
     return Operation(
         seconds=max(measured[rank].ended_ns - start_ns for rank in counting) / 1e9,
         delivered_ratio=sum(measured[rank].delivered_ratio for rank in counting) / len(counting),
@@ -181,4 +188,6 @@ def observe(
         frozen_hosts=tuple(frozen),
         missing_elsewhere=sum(between) / len(between) if between else 0.0,
         woke_late_s=(max(each.began_ns for each in measured) - start_ns) / 1e9,
+        stages=tuple(stage for each in measured for stage in each.stages),
+        late_ratio=sum(late) / len(late) if late else None,
     )

@@ -31,7 +31,7 @@ _NUM_ADDENDS = 4
 
 
 class Rank:
-    """The orders: `join` a contestant, prepare a `size`, run one `operation` at a given time."""
+    """The orders: `join` a contestant, prepare a `size`, run one `operation`, or a `series`, at a given time."""
 
     def __init__(self, rank: int, num_ranks: int, config: Config, store: dist.Store) -> None:
         self._rank, self._num_ranks, self._config, self._store = rank, num_ranks, config, store
@@ -61,7 +61,19 @@ class Rank:
         ended_ns = time.monotonic_ns()
         wrong = self._num_wrong(peer_named(peer)) if delivered.complete else 0
         self._work.copy_(self._gradient)  # now, not between the order and the start of the next one
-        return Measured(began_ns, ended_ns, delivered.ratio, delivered.missing_by_rank, wrong)
+        return Measured(
+            began_ns,
+            ended_ns,
+            delivered.ratio,
+            delivered.missing_by_rank,
+            wrong,
+            delivered.stages,
+            delivered.late_ratio,
+        )
+
+    def series(self, peer: str, start_ns: int, count: int) -> list[Measured]:
+        """One operation after the other, with no more between them than a rank needs to get ready."""
+        return [self.operation(peer, start_ns) for _ in range(count)]
 
     def _num_wrong(self, peer: Peer) -> int:
         right = self._work == self._expected

@@ -7,9 +7,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from holdfast.control.early_wait import WINDOW
+from holdfast.lab.bench.stages import Stage, end_shares, over_bound_ms
 from holdfast.lab.lateness import TRUSTED_P999_MS, Lateness
 from holdfast.lab.peer import Peer
 from holdfast.lab.quantile import quantile
+from holdfast.lab.stolen import ProcessorTime
 
 LOOPBACK = "loopback"
 
@@ -24,6 +27,9 @@ class Measured:
     missing_by_rank: dict[int, float]
     wrong: int
     """Elements of a complete result that are not the average."""
+    stages: tuple[Stage, ...] = ()
+    late_ratio: float | None = None
+    """Share of an operation that came here since the one before, after its close."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,10 @@ class Operation:
     """Of what unfrozen ranks should have delivered to each other, the share that did not come."""
     woke_late_s: float = 0.0
     """How long after the common start the last rank began: the machine's doing."""
+    stages: tuple[Stage, ...] = ()
+    """Of all ranks."""
+    late_ratio: float | None = None
+    """Mean over the ranks of what came after the close of the operation before."""
 
 
 @dataclass(frozen=True)
@@ -68,14 +78,27 @@ class Row:
     """Quantiles of the least time that each operation could have taken with the capacity that was left."""
     capacity_bound_p99_ms: float | None
     delivered_ratio: float
+    unfrozen_delivered_ratio: float
+    """The same, but where a host was frozen, of what the other hosts should have delivered to each other."""
     wrong: int
+    sent_packets: int | None
+    """What the switch got from all hosts during this peer's operations."""
     lost_packets: Mapping[str, int]
-    """By cause, in the switch, during this peer's operations."""
+    """By cause, in the switch, out of those."""
+    stage_ends: Mapping[str, float]
+    """Share of the stages of bounded operations, on all ranks, that ended complete, early (x t_C) or at t_B."""
+    stage_over_bound_p999_ms: float | None
+    """How long after the t_B in force a stage ended; negative: before."""
+    stage_over_bound_max_ms: float | None
+    late_ratio: float | None
+    """What steers x: share that arrived after the close, mean over all ranks and the last 100 operations."""
     late_p99_ms: float | None
     """How late the switch was during this peer's operations."""
     late_p999_ms: float | None
     woke_late_p99_ms: float
     """How long after the common start the last rank began."""
+    stolen_ratio: float
+    """Of all processor time during this peer's operations, what the hypervisor gave to others."""
     attempts: int
     noisy: bool
     """In every attempt the switch was later than 2 ms at p99.9, or a rank at p99: the machine was measured."""
@@ -93,7 +116,9 @@ class Tally:
 
     operations: list[Operation] = field(default_factory=list)
     lateness: Lateness = field(default_factory=Lateness)
+    sent: int = 0
     lost: Counter[str] = field(default_factory=Counter)
+    processor: ProcessorTime = field(default_factory=ProcessorTime)
 
 
 @dataclass(frozen=True)
@@ -122,6 +147,7 @@ def summarise(peer: Peer, setting: Setting, tally: Tally, attempts: int) -> Row:
         for operation in tally.operations
         if operation.capacity_bound_s is not None and math.isfinite(operation.capacity_bound_s)
     ]
+    stages = [stage for operation in tally.operations for stage in operation.stages]
     in_lab = setting.bits_per_s is not None
     woke_late_ms = quantile([operation.woke_late_s * 1e3 for operation in tally.operations], 0.99)
     on_wire = wire_bytes_per_rank(peer, setting.num_ranks, setting.num_bytes)
@@ -143,11 +169,20 @@ def summarise(peer: Peer, setting: Setting, tally: Tally, attempts: int) -> Row:
         capacity_bound_p50_ms=quantile(bounds, 0.50) if bounds else None,
         capacity_bound_p99_ms=quantile(bounds, 0.99) if bounds else None,
         delivered_ratio=_mean([operation.delivered_ratio for operation in tally.operations]),
+        unfrozen_delivered_ratio=_mean(
+            [1 - each.missing_elsewhere if each.frozen_hosts else each.delivered_ratio for each in tally.operations]
+        ),
         wrong=sum(operation.wrong for operation in tally.operations),
+        sent_packets=tally.sent if in_lab else None,
         lost_packets={cause: count for cause, count in sorted(tally.lost.items()) if count},
+        stage_ends=end_shares(stages),
+        stage_over_bound_p999_ms=over_bound_ms(stages, 0.999),
+        stage_over_bound_max_ms=over_bound_ms(stages, 1.0),
+        late_ratio=_mean_late_ratio(tally.operations[-WINDOW:]),
         late_p99_ms=tally.lateness.quantile_ms(0.99) if in_lab else None,
         late_p999_ms=tally.lateness.quantile_ms(0.999) if in_lab else None,
         woke_late_p99_ms=woke_late_ms,
+        stolen_ratio=tally.processor.stolen_ratio,
         attempts=attempts,
         noisy=in_lab and (not tally.lateness.trusted or woke_late_ms > TRUSTED_P999_MS),
         frozen_operations=len(frozen),
@@ -155,6 +190,11 @@ def summarise(peer: Peer, setting: Setting, tally: Tally, attempts: int) -> Row:
         frozen_p99_ms=quantile([each.seconds * 1e3 for each in frozen], 0.99) if frozen else None,
         frozen_delivered_ratio=_mean([1 - each.missing_elsewhere for each in frozen]) if frozen else None,
     )
+
+
+def _mean_late_ratio(operations: Sequence[Operation]) -> float | None:
+    known = [operation.late_ratio for operation in operations if operation.late_ratio is not None]
+    return _mean(known) if known else None
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -82,6 +82,11 @@ class Session:
         start_ns = time.monotonic_ns() + int(_NOTICE_S * 1e9)
         return start_ns, self._order_peer(peer, "operation", start_ns, limit_s=OPERATION_LIMIT_S)
 
+    def series(self, peer: Peer, count: int) -> list[list[Measured]]:
+        """So many operations back to back; by rank, what it measured of each."""
+        start_ns = time.monotonic_ns() + int(_NOTICE_S * 1e9)
+        return self._order_peer(peer, "series", start_ns, count, limit_s=OPERATION_LIMIT_S)
+
     def _start(self, store: Path, cloud: Cloud | None) -> list[Connection]:
         pairs = [Pipe() for _ in range(self.num_ranks)]
         ours, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]

@@ -25,6 +25,7 @@ from holdfast.lab.host import MTU_BYTES
 from holdfast.lab.lateness import TRUSTED_P999_MS
 from holdfast.lab.peer import peer_named
 from holdfast.lab.priority import WORKER_PRIORITY
+from holdfast.lab.stolen import ProcessorTime
 
 LEAST_SHARE = 0.9
 HOST_COUNTS = (4, 8)
@@ -48,6 +49,8 @@ class Carried:
     late_p50_ms: float
     late_p99_ms: float
     late_p999_ms: float
+    stolen_ratio: float = 0.0
+    """Of the machine's processor time, what its hypervisor gave to others meanwhile."""
     attempts: int = 1
 
     @property
@@ -85,12 +88,15 @@ def carry_all(
 def carry(cloud: Cloud, protocol: Protocol, seconds: float, attempt: int = 1) -> Carried:
     pairs = neighbours(len(cloud.hosts), 1)
     cloud.switch.reset()
+    before = ProcessorTime.now()
     received_bits_per_s = {"tcp": _tcp, "udp": _udp}[protocol](cloud, pairs, seconds)
+    stolen_ratio = (ProcessorTime.now() - before).stolen_ratio
     report = cloud.switch.report()
     shares = {host: bits_per_s / cloud.bits_per_s for host, bits_per_s in received_bits_per_s.items()}
     return Carried(
         protocol, len(cloud.hosts), cloud.bits_per_s, tuple(share for _, share in sorted(shares.items())),
-        report.lateness_p50_us / 1e3, report.lateness_p99_us / 1e3, report.lateness_p999_us / 1e3, attempt,
+        report.lateness_p50_us / 1e3, report.lateness_p99_us / 1e3, report.lateness_p999_us / 1e3,
+        stolen_ratio, attempt,
     )  # fmt: skip
 
 
