@@ -1,12 +1,15 @@
 // The simulator and the replay of traces. Runs release the GIL, so several can go at once.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -45,6 +48,47 @@ Values scenario_defaults() {
   return values;
 }
 
+// What Python decides about a call; durations cross the border in seconds.
+struct Choice {
+  double deadline_s = 0;
+  std::pair<double, double> early_wait_s;
+  std::pair<std::uint32_t, std::uint32_t> samples_us;
+  std::uint8_t credit = 0;
+};
+
+Duration from_seconds(double seconds) { return static_cast<Duration>(std::llround(seconds * 1e9)); }
+double to_seconds(Time time) { return static_cast<double>(time) / 1e9; }
+
+// A run releases the GIL; each question and each report takes it again.
+class PythonSteering final : public sim::Steering {
+ public:
+  PythonSteering(nb::callable choose, nb::callable learn, const sim::Scenario& scenario, std::uint64_t seed)
+      : choose_(std::move(choose)), learn_(std::move(learn)), usual_(scenario, seed) {}
+
+  sim::CallChoice choose(std::uint16_t rank, const sim::PlannedOperation& operation) override {
+    nb::gil_scoped_acquire acquire;
+    const std::size_t num_bytes = operation.total * element_bytes(operation.format);
+    const auto chosen = nb::cast<std::optional<Choice>>(choose_(rank, operation.number, num_bytes));
+    if (!chosen) return usual_.choose(rank, operation);
+    sim::CallChoice choice;
+    choice.deadline = from_seconds(chosen->deadline_s);
+    choice.contributions = {from_seconds(chosen->early_wait_s.first), chosen->samples_us.first};
+    choice.results = {from_seconds(chosen->early_wait_s.second), chosen->samples_us.second};
+    choice.credit = chosen->credit;
+    return choice;
+  }
+
+  void learn(std::uint16_t rank, const OperationReport& report) override {
+    nb::gil_scoped_acquire acquire;
+    learn_(rank, report);
+  }
+
+ private:
+  nb::callable choose_;
+  nb::callable learn_;
+  sim::ScenarioSteering usual_;
+};
+
 Counts named(const DropCounts& drops) {
   Counts counts;
   for (std::size_t i = 0; i < num_drops; ++i) counts[name(static_cast<Drop>(i))] = drops[i];
@@ -68,6 +112,25 @@ void bind_sim(nb::module_& module) {
       .def_ro("value", &sim::BlockSample::value, "Mean over the block of the result.")
       .def_ro("gradients", &sim::BlockSample::gradients, "Mean over the block of each rank's gradient.");
 
+  nb::class_<Choice>(module, "SimCall", "What a rank calls a simulated operation with.")
+      .def(
+          "__init__",
+          [](Choice* self, double deadline_s, std::pair<double, double> early_wait_s,
+             std::pair<std::uint32_t, std::uint32_t> samples_us,
+             std::uint8_t credit) { new (self) Choice{deadline_s, early_wait_s, samples_us, credit}; },
+          nb::kw_only(), "deadline_s"_a, "early_wait_s"_a = std::pair(-1.0, -1.0), "samples_us"_a = std::pair(0u, 0u),
+          "credit"_a = 0,
+          "`deadline_s` is twice t_B. `early_wait_s`: x t_C of each stage; negative: as the scenario says.");
+
+  nb::class_<sim::SentMessage>(module, "SimMessage", "The elements of one rank's message to another, as they left.")
+      .def_ro("operation", &sim::SentMessage::operation)
+      .def_prop_ro("is_result", [](const sim::SentMessage& message) { return message.stage == Stage::result; })
+      .def_ro("sender", &sim::SentMessage::from)
+      .def_ro("receiver", &sim::SentMessage::to)
+      .def_prop_ro("first_s", [](const sim::SentMessage& message) { return to_seconds(message.sending.first_at); })
+      .def_prop_ro("last_s", [](const sim::SentMessage& message) { return to_seconds(message.sending.last_at); })
+      .def_prop_ro("num_datagrams", [](const sim::SentMessage& message) { return message.sending.num_datagrams; });
+
   nb::class_<sim::RunResult>(module, "SimRun", "What one simulated run came to.")
       .def_ro("seed", &sim::RunResult::seed)
       .def_ro("num_ranks", &sim::RunResult::num_ranks)
@@ -83,6 +146,7 @@ void bind_sim(nb::module_& module) {
       .def_prop_ro("delivered", [](const sim::RunResult& run) { return run.tally.delivered; })
       .def_prop_ro("expected", [](const sim::RunResult& run) { return run.tally.expected; })
       .def_prop_ro("blocks", [](const sim::RunResult& run) { return run.tally.blocks; })
+      .def_ro("messages", &sim::RunResult::messages, "By operation, sender, stage and receiver.")
       .def_prop_ro("network", [](const sim::RunResult& run) { return named(run.network); })
       .def_prop_ro("drops", [](const sim::RunResult& run) { return named(run.drops); });
 
@@ -112,12 +176,18 @@ void bind_sim(nb::module_& module) {
   module.def("sim_defaults", &scenario_defaults, "Every value a scenario can set, with its default.");
   module.def(
       "sim_run",
-      [](const Values& values, std::uint64_t seed, bool sample_blocks) {
+      [](const Values& values, std::uint64_t seed, bool sample_blocks, std::optional<nb::callable> choose,
+         std::optional<nb::callable> learn) {
         const sim::Scenario scenario = scenario_from(values);
+        if (choose.has_value() != learn.has_value()) throw nb::value_error("a policy both chooses and learns");
+        std::optional<PythonSteering> steering;
+        if (choose) steering.emplace(*choose, *learn, scenario, seed);
         nb::gil_scoped_release release;
-        return sim::run(scenario, seed, sample_blocks);
+        return sim::run(scenario, seed, sample_blocks, steering ? &*steering : nullptr);
       },
-      "values"_a, "seed"_a, "sample_blocks"_a = false, "One run of a scenario.");
+      "values"_a, "seed"_a, "sample_blocks"_a = false, "choose"_a = nb::none(), "learn"_a = nb::none(),
+      "One run of a scenario. `choose(rank, operation, num_bytes)` says what each call is made with (None: as the "
+      "scenario says), `learn(rank, report)` is told how it ended.");
   module.def(
       "sim_run_many",
       [](const Values& values, std::uint64_t first_seed, std::uint64_t count, bool stop_at_first_failure) {

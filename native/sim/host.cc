@@ -34,10 +34,11 @@ bool is_refusal_of_strangers(Drop drop) {
 
 }  // namespace
 
-Host::Host(const EndpointSettings& settings, const Workload& workload, std::size_t socket_queue_bytes, Network& network,
-           EventQueue& events, Truth& truth, Violations& violations)
+Host::Host(const EndpointSettings& settings, const Workload& workload, std::size_t socket_queue_bytes,
+           Steering& steering, Network& network, EventQueue& events, Truth& truth, Violations& violations)
     : endpoint_(std::make_unique<Endpoint>(settings, 0)),
       workload_(workload),
+      steering_(steering),
       network_(network),
       events_(events),
       truth_(truth),
@@ -73,6 +74,11 @@ void Host::on_datagram(Time now, Datagram datagram) {
 }
 
 void Host::start(Time now) { pump(now); }
+
+void Host::publish(const Parameters& parameters) {
+  parameters_ = parameters;
+  endpoint_->publish(parameters);
+}
 
 void Host::on_wake(Time now) {
   if (!runs() || now != wake_at_) return;
@@ -246,12 +252,25 @@ void Host::transmit(Time now, const TransmitBatch& batch) {
       HostOperation& operation = operations_[header.operation];
       operation.sent_result = operation.sent_result || !operation.called;
     }
+    note_sent(now, batch.peer, header);
     const bool contributes = header.stage == Stage::contribution && header.type == PacketType::data;
     if (contributes && header.operation < operations_.size()) {
       check_contribution(now, batch.peer, header, covered_elements(header, payload));
     }
     network_.send(now, rank(), batch.peer, datagram);
   }
+}
+
+void Host::note_sent(Time now, std::uint16_t peer, const Header& header) {
+  if (header.type != PacketType::data && header.type != PacketType::hole) return;
+  if (header.stage == Stage::note || header.operation >= operations_.size()) return;
+  HostOperation& operation = operations_[header.operation];
+  auto& sendings = header.stage == Stage::contribution ? operation.contributions_sent : operation.results_sent;
+  sendings.resize(workload_.operations()[header.operation].call_at.size());
+  Sending& sending = sendings[peer];
+  sending.first_at = std::min(sending.first_at, now);
+  sending.last_at = now;
+  ++sending.num_datagrams;
 }
 
 // Where a result was taken the caller's memory holds it, not the gradient: what is sent from there must be a repetition
@@ -272,6 +291,16 @@ void Host::check_contribution(Time now, std::uint16_t owner, const Header& heade
 void Host::call(Time now, std::uint32_t number) {
   const PlannedOperation& planned = workload_.operations()[number];
   HostOperation& operation = operations_[number];
+  const CallChoice choice = steering_.choose(rank(), planned);
+  const Duration t_b = planned.delivery == Delivery::bounded ? choice.deadline / 2 : parameters_.t_b;
+  operation.t_b = std::max(t_b, parameters_.t_b);
+  if (choice.credit != parameters_.credit || t_b != parameters_.t_b) {
+    Parameters changed = parameters_;
+    changed.from_operation = number;
+    changed.t_b = t_b;
+    changed.credit = choice.credit;
+    publish(changed);
+  }
   operation.called = true;
   operation.called_at = local(now);
   operation.memory = workload_.gradient(planned, rank());
@@ -281,8 +310,10 @@ void Host::call(Time now, std::uint32_t number) {
   call.format = planned.format;
   call.layout = number * 7 + 1;
   call.delivery = planned.delivery;
-  call.deadline = planned.deadline;
   call.average = planned.average;
+  call.deadline = operation.deadline = choice.deadline;
+  call.contributions = choice.contributions;
+  call.results = choice.results;
   if (endpoint_->call(local(now), call) != number) violations_.add("call_order", where(now));
 }
 
@@ -313,6 +344,7 @@ void Host::collect(Time now) {
     operation.reported_at = local(now);
     operation.memory_digest = digest_of(operation.memory);
     operation.report = std::move(report);
+    steering_.learn(rank(), operation.report);
   }
   for (const Note& note : endpoint_->take_notes()) {
     endpoint_->release_note(note.sender, note.bytes.size());

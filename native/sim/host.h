@@ -10,18 +10,28 @@
 #include "core/digest.h"
 #include "core/endpoint.h"
 #include "sim/network.h"
+#include "sim/steering.h"
 #include "sim/truth.h"
 #include "sim/violation.h"
 #include "sim/workload.h"
 
 namespace holdfast::sim {
 
+// The elements of one message as they left: when the first and the last did, in true time.
+struct Sending {
+  Time first_at = never;
+  Time last_at = never;
+  std::uint64_t num_datagrams = 0;
+};
+
 // One rank's side of one operation.
 struct HostOperation {
   bool called = false;
   bool reported = false;
   bool sent_result = false;  // before the own call
-  Time called_at = 0;        // on the host's clock, like all times here
+  Time called_at = 0;        // on the host's clock, like all times here but those of sendings
+  Duration deadline = 0;     // as called
+  Duration t_b = 0;          // of this call, or of the time before it if that was longer
   Time reported_at = 0;
   Time first_late_contribution = never;  // the first good contribution that was turned away as late
   Time first_late_result = never;
@@ -29,6 +39,8 @@ struct HostOperation {
   std::vector<std::uint8_t> memory;  // the caller's
   std::uint64_t memory_digest = 0;   // when it was reported
   OperationReport report;
+  std::vector<Sending> contributions_sent;  // by peer
+  std::vector<Sending> results_sent;
 };
 
 struct HostNote {
@@ -48,8 +60,8 @@ struct Absence {
 
 class Host {
  public:
-  Host(const EndpointSettings& settings, const Workload& workload, std::size_t socket_queue_bytes, Network& network,
-       EventQueue& events, Truth& truth, Violations& violations);
+  Host(const EndpointSettings& settings, const Workload& workload, std::size_t socket_queue_bytes, Steering& steering,
+       Network& network, EventQueue& events, Truth& truth, Violations& violations);
 
   // Events. `now` is true time; a host that is frozen or dead keeps to the rules by itself.
   void on_datagram(Time now, Datagram datagram);
@@ -64,7 +76,7 @@ class Host {
 
   std::uint16_t rank() const { return endpoint_->settings().rank; }
   const Endpoint& endpoint() const { return *endpoint_; }
-  void publish(const Parameters& parameters) { endpoint_->publish(parameters); }
+  void publish(const Parameters& parameters);
   bool dead() const { return dead_; }
   bool joined() const { return endpoint_->all_peers_alive(); }
   // Nothing this host's caller still waits for.
@@ -92,6 +104,7 @@ class Host {
              const Drop* drop);
   void note_late(Time now, const Header& header);
   void call(Time now, std::uint32_t operation);
+  void note_sent(Time now, std::uint16_t peer, const Header& header);
   void pump(Time now);
   void transmit(Time now, const TransmitBatch& batch);
   void check_contribution(Time now, std::uint16_t owner, const Header& header, std::uint32_t count);
@@ -101,11 +114,13 @@ class Host {
 
   std::unique_ptr<Endpoint> endpoint_;
   const Workload& workload_;
+  Steering& steering_;
   Network& network_;
   EventQueue& events_;
   Truth& truth_;
   Violations& violations_;
   TransmitBatch batch_;
+  Parameters parameters_;
 
   Duration clock_offset_ = 0;
   bool frozen_ = false;

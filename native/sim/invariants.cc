@@ -31,6 +31,11 @@ bool has_culprit(const Scenario& scenario) {
   return unreachable || away || absent;
 }
 
+// All carriers of what every packet carries, or of what shows that a peer is alive: nobody hears anybody any more.
+bool loses_contact(const Scenario& scenario) {
+  return scenario.carriers_lost_first == 0 && (scenario.credit_loss_ratio >= 1 || scenario.ack_loss_ratio >= 1);
+}
+
 // One operation on all ranks, beside the truth about it.
 class OperationCheck {
  public:
@@ -86,7 +91,7 @@ class OperationCheck {
     const HostOperation& operation = on(rank);
     if (host(rank).dead() || !operation.called) return;
     const bool exact = planned_.delivery == Delivery::exact;
-    const Time due = operation.called_at + planned_.deadline;
+    const Time due = operation.called_at + operation.deadline;
     if (!operation.reported) {
       complain("ends_by_deadline", rank, " never ended");
       return;
@@ -97,7 +102,10 @@ class OperationCheck {
     }
     if (operation.memory_digest != digest_of(operation.memory))
       complain("memory_is_returned", rank, " was written after its end");
-    if (!was_forgotten(rank)) check_late_drops(rank);
+    if (!was_forgotten(rank)) {
+      check_late_drops(rank);
+      if (!exact) check_stages(rank);
+    }
     ++(exact ? tally_.num_exact : tally_.num_bounded);
     if (!exact) {
       tally_.longest_bounded = std::max(tally_.longest_bounded, operation.reported_at - operation.called_at);
@@ -118,6 +126,22 @@ class OperationCheck {
     Digest digest;
     digest.add(bytes);
     return digest.value();
+  }
+
+  // No stage outlives t_B, whatever was lost of the packets that could have ended it before.
+  void check_stages(std::uint16_t rank) {
+    const HostOperation& operation = on(rank);
+    const OperationReport& report = operation.report;
+    const Time opened_at = operation.called_at - report.waited_for_call;
+    const Time closed_at = opened_at + report.contributions.elapsed;
+    if (closed_at > host(rank).allowed_until(opened_at + operation.t_b)) {
+      complain("stage_ends_by_bound", rank,
+               ", contributions after " + std::to_string(report.contributions.elapsed) + " ns");
+    }
+    const Time results_from = std::max(closed_at, operation.called_at);
+    if (results_from + report.results.elapsed > host(rank).allowed_until(results_from + operation.t_b)) {
+      complain("stage_ends_by_bound", rank, ", results after " + std::to_string(report.results.elapsed) + " ns");
+    }
   }
 
   // What was turned away as late must have come after the end of its stage.
@@ -311,8 +335,9 @@ void check_notes(World& world) {
 
 void check_quiet(World& world) {
   // A rank that cannot be heard to the end of the run leaves its last packets in flight for good.
-  const bool unreachable = world.network().victim_is_faulty(world.now()) &&
-                           (world.scenario().black_hole || world.scenario().one_way_loss_ratio >= 1);
+  const bool cut_off = world.network().victim_is_faulty(world.now()) &&
+                       (world.scenario().black_hole || world.scenario().one_way_loss_ratio >= 1);
+  const bool unreachable = cut_off || loses_contact(world.scenario());
   for (const auto& host : world.hosts()) {
     if (host->dead()) continue;
     const std::string text = "rank " + std::to_string(host->rank());

@@ -34,6 +34,7 @@ Network::Network(const Scenario& scenario, std::uint16_t num_ranks, std::uint16_
       neighbour_(static_cast<std::uint16_t>((victim + 1) % num_ranks)),
       random_(seed, 1),
       events_(events),
+      carrier_loss_(scenario, num_ranks),
       links_(std::size_t{num_ranks} * num_ranks),
       uplink_free_at_(num_ranks, 0),
       port_free_at_(num_ranks, 0) {}
@@ -73,7 +74,21 @@ bool Network::is_lost(Time now, std::uint16_t from, std::uint16_t to, std::span<
     return lost(counters_.lost_last_packets);
   }
   if (is_control(bytes) && random_.chance(scenario_.control_loss_ratio)) return lost(counters_.lost_control);
+  if (now >= load_start_) {
+    if (const auto cargo = carrier_loss_.loses(from, to, bytes, random_)) return lost(lost_with(*cargo));
+  }
+  carrier_loss_.on_passed(from, to, bytes);
   return false;
+}
+
+std::uint64_t& Network::lost_with(Cargo cargo) {
+  switch (cargo) {
+    case Cargo::credit: return counters_.lost_credits;
+    case Cargo::mark: return counters_.lost_marks;
+    case Cargo::end: return counters_.lost_ends;
+    case Cargo::sample: return counters_.lost_samples;
+    default: return counters_.lost_acks;
+  }
 }
 
 // ---------------------------------------------------------------------------------------------------- delay

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/time.h"
+#include "sim/carrier_loss.h"
 #include "sim/event_queue.h"
 #include "sim/random.h"
 #include "sim/scenario.h"
@@ -34,6 +35,11 @@ struct NetworkCounters {
   std::uint64_t lost_one_way = 0;
   std::uint64_t lost_last_packets = 0;
   std::uint64_t lost_control = 0;
+  std::uint64_t lost_credits = 0;
+  std::uint64_t lost_marks = 0;
+  std::uint64_t lost_ends = 0;
+  std::uint64_t lost_samples = 0;
+  std::uint64_t lost_acks = 0;
   std::uint64_t lost_in_black_hole = 0;
   std::uint64_t dropped_at_port = 0;
   std::uint64_t dropped_at_socket = 0;
@@ -57,6 +63,11 @@ void for_each_counter(Left& left, Right& right, Visit visit) {
   HF_COUNTER(lost_one_way);
   HF_COUNTER(lost_last_packets);
   HF_COUNTER(lost_control);
+  HF_COUNTER(lost_credits);
+  HF_COUNTER(lost_marks);
+  HF_COUNTER(lost_ends);
+  HF_COUNTER(lost_samples);
+  HF_COUNTER(lost_acks);
   HF_COUNTER(lost_in_black_hole);
   HF_COUNTER(dropped_at_port);
   HF_COUNTER(dropped_at_socket);
@@ -77,6 +88,8 @@ class Network {
 
   // The time from which the victim's faults count; until then there are none.
   void start_faults_at(Time start) { faults_start_ = start; }
+  // The time from which carriers are lost: a job that cannot form says nothing.
+  void start_load_at(Time start) { load_start_ = start; }
 
   void send(Time now, std::uint16_t from, std::uint16_t to, std::span<const std::uint8_t> bytes);
   // A `reaches_port` event: queues the datagram for its receiver, or drops it.
@@ -99,6 +112,7 @@ class Network {
 
   Link& link(std::uint16_t from, std::uint16_t to) { return links_[from * num_ranks_ + to]; }
   bool is_lost(Time now, std::uint16_t from, std::uint16_t to, std::span<const std::uint8_t> bytes);
+  std::uint64_t& lost_with(Cargo cargo);
   bool in_burst(Time now, Link& link);
   Time stalled_until(Time now, Link& link);
   bool is_slow_pair(std::uint16_t from, std::uint16_t to) const { return from == victim_ && to == neighbour_; }
@@ -115,6 +129,8 @@ class Network {
   Random random_;
   EventQueue& events_;
   Time faults_start_ = never;
+  Time load_start_ = never;
+  CarrierLoss carrier_loss_;
   std::vector<Link> links_;
   std::vector<Time> uplink_free_at_;
   std::vector<Time> port_free_at_;

@@ -8,10 +8,27 @@ namespace {
 
 constexpr std::size_t max_failed_kept = 5;
 
+std::vector<SentMessage> messages_of(const World& world) {
+  std::vector<SentMessage> messages;
+  const auto append = [&](std::uint32_t operation, Stage stage, std::uint16_t from, const std::vector<Sending>& sent) {
+    for (std::uint16_t to = 0; to < sent.size(); ++to) {
+      if (sent[to].num_datagrams != 0) messages.push_back({operation, stage, from, to, sent[to]});
+    }
+  };
+  for (const PlannedOperation& planned : world.workload().operations()) {
+    for (const auto& host : world.hosts()) {
+      const HostOperation& operation = host->operations()[planned.number];
+      append(planned.number, Stage::contribution, host->rank(), operation.contributions_sent);
+      append(planned.number, Stage::result, host->rank(), operation.results_sent);
+    }
+  }
+  return messages;
+}
+
 }  // namespace
 
-RunResult run(const Scenario& scenario, std::uint64_t seed, bool sample_blocks) {
-  World world(scenario, seed);
+RunResult run(const Scenario& scenario, std::uint64_t seed, bool sample_blocks, Steering* steering) {
+  World world(scenario, seed, steering);
   world.run();
   RunResult result;
   result.tally = check_invariants(world, sample_blocks);
@@ -22,6 +39,7 @@ RunResult run(const Scenario& scenario, std::uint64_t seed, bool sample_blocks) 
   result.num_violations = world.violations().count();
   result.violations = world.violations().texts();
   result.network = world.network().counters();
+  result.messages = messages_of(world);
   Digest digest;
   for (const auto& host : world.hosts()) {
     digest.add(host->digest());

@@ -13,6 +13,15 @@
 
 namespace holdfast::sim {
 
+// The elements of one rank's message to another, as they left: who sends to whom when.
+struct SentMessage {
+  std::uint32_t operation = 0;
+  Stage stage = Stage::none;
+  std::uint16_t from = 0;
+  std::uint16_t to = 0;
+  Sending sending;
+};
+
 struct RunResult {
   std::uint64_t seed = 0;
   std::uint16_t num_ranks = 0;
@@ -26,9 +35,10 @@ struct RunResult {
   DropCounts drops{};                 // summed over the ranks
   std::uint64_t num_key_changes = 0;  // summed over the directed paths
   std::uint64_t num_wakes = 0;
+  std::vector<SentMessage> messages;  // by operation, sender, stage and receiver
 };
 
-RunResult run(const Scenario& scenario, std::uint64_t seed, bool sample_blocks = false);
+RunResult run(const Scenario& scenario, std::uint64_t seed, bool sample_blocks = false, Steering* steering = nullptr);
 
 struct ManyResult {
   std::uint64_t num_runs = 0;

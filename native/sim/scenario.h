@@ -40,6 +40,9 @@ struct Scenario {
   std::int64_t num_notes = 3;
   std::int64_t max_note_bytes = 20000;
   double note_deadline_ms = 4000;
+  double announce_ratio = 0;       // of bounded calls that announce how long their stages took the last time
+  std::int64_t later_credit = -1;  // handed out from operation `later_credit_from` on; -1: the credit stays
+  std::int64_t later_credit_from = 0;
 
   // Every link, all the time.
   double rate_gbps = 10;
@@ -56,6 +59,13 @@ struct Scenario {
   double calm_ms = 100;                // mean time in the good one
   double last_packets_loss_ratio = 0;  // of packets that carry the mark, and of ends
   double control_loss_ratio = 0;       // of acks, pings, ends
+  // Of exactly the packets that carry one thing, once the load has begun: see carrier_loss.h.
+  double credit_loss_ratio = 0;
+  double mark_loss_ratio = 0;
+  double end_loss_ratio = 0;
+  double sample_loss_ratio = 0;
+  double ack_loss_ratio = 0;
+  std::int64_t carriers_lost_first = 0;  // only the first so many of each piece of news; 0: no limit
   double duplicate_ratio = 0;
   double reorder_ratio = 0;
   double reorder_us = 500;
@@ -117,6 +127,9 @@ void for_each_field(AnyScenario& scenario, Visit visit) {
   HF_FIELD(num_notes);
   HF_FIELD(max_note_bytes);
   HF_FIELD(note_deadline_ms);
+  HF_FIELD(announce_ratio);
+  HF_FIELD(later_credit);
+  HF_FIELD(later_credit_from);
   HF_FIELD(rate_gbps);
   HF_FIELD(port_rate_gbps);
   HF_FIELD(port_queue_bytes);
@@ -131,6 +144,12 @@ void for_each_field(AnyScenario& scenario, Visit visit) {
   HF_FIELD(calm_ms);
   HF_FIELD(last_packets_loss_ratio);
   HF_FIELD(control_loss_ratio);
+  HF_FIELD(credit_loss_ratio);
+  HF_FIELD(mark_loss_ratio);
+  HF_FIELD(end_loss_ratio);
+  HF_FIELD(sample_loss_ratio);
+  HF_FIELD(ack_loss_ratio);
+  HF_FIELD(carriers_lost_first);
   HF_FIELD(duplicate_ratio);
   HF_FIELD(reorder_ratio);
   HF_FIELD(reorder_us);

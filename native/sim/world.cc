@@ -16,7 +16,7 @@ constexpr Duration quiet_check_interval = 20 * millisecond;
 
 }  // namespace
 
-World::World(const Scenario& scenario, std::uint64_t seed) : scenario_(scenario), seed_(seed) {
+World::World(const Scenario& scenario, std::uint64_t seed, Steering* steering) : scenario_(scenario), seed_(seed) {
   Random random(seed, 0);
   const auto span = static_cast<std::uint64_t>(scenario.max_ranks - scenario.min_ranks + 1);
   num_ranks_ = static_cast<std::uint16_t>(static_cast<std::uint64_t>(scenario.min_ranks) + random.below(span));
@@ -25,9 +25,11 @@ World::World(const Scenario& scenario, std::uint64_t seed) : scenario_(scenario)
   workload_ = std::make_unique<Workload>(scenario_, num_ranks_, victim_, seed);
   network_ = std::make_unique<Network>(scenario_, num_ranks_, victim_, seed, events_);
   truth_ = std::make_unique<Truth>(*workload_, num_ranks_);
+  if (steering == nullptr) own_steering_ = std::make_unique<ScenarioSteering>(scenario_, seed);
+  Steering& decides = steering == nullptr ? *own_steering_ : *steering;
   for (const EndpointSettings& settings : endpoint_settings(seed)) {
     hosts_.push_back(std::make_unique<Host>(settings, *workload_, static_cast<std::size_t>(scenario.socket_queue_bytes),
-                                            *network_, events_, *truth_, violations_));
+                                            decides, *network_, events_, *truth_, violations_));
   }
 }
 
@@ -147,19 +149,27 @@ bool World::quiet() const {
   });
 }
 
+Duration World::longest_deadline() const {
+  Duration longest = from_ms(std::max(scenario_.exact_deadline_ms, scenario_.note_deadline_ms));
+  for (const auto& host : hosts_) {
+    for (const HostOperation& operation : host->operations()) longest = std::max(longest, operation.deadline);
+  }
+  return longest;
+}
+
 void World::run() {
   form_job();
   if (!formed_) return;
   started_at_ = now_;
+  network_->start_load_at(started_at_);
   schedule_load();
   schedule_faults();
   // Every call is made by then, frozen hosts included; after that each has its deadline.
   const Duration freezes = from_ms(scenario_.freeze_ms + scenario_.fault_start_ms +
                                    static_cast<double>(scenario_.num_freezes) * scenario_.freeze_every_ms);
   const Time last_call = started_at_ + workload_->last_call() + freezes;
-  const double longest = std::max({scenario_.deadline_ms, scenario_.exact_deadline_ms, scenario_.note_deadline_ms});
   advance_until(last_call, [] { return false; });
-  advance_until(last_call + from_ms(longest) + second, [this] {
+  advance_until(last_call + longest_deadline() + second, [this] {
     return std::all_of(hosts_.begin(), hosts_.end(), [](const auto& host) { return host->settled(); });
   });
   const Time limit = now_ + from_ms(scenario_.duty_limit_ms) + longest_quieting;

@@ -11,7 +11,8 @@ namespace holdfast::sim {
 
 class World {
  public:
-  World(const Scenario& scenario, std::uint64_t seed);
+  // `steering`: who decides in the scenario's stead; must outlive the world.
+  World(const Scenario& scenario, std::uint64_t seed, Steering* steering = nullptr);
 
   // The whole run, to the end of the quiet after it. Checks what only the course of it can show.
   void run();
@@ -35,6 +36,7 @@ class World {
   void form_job();
   void schedule_load();
   void schedule_faults();
+  Duration longest_deadline() const;
   template <class Done>
   bool advance_until(Time limit, Done done);
 
@@ -44,6 +46,7 @@ class World {
   std::uint64_t seed_;
   EventQueue events_;
   std::unique_ptr<Workload> workload_;
+  std::unique_ptr<Steering> own_steering_;
   std::unique_ptr<Network> network_;
   std::unique_ptr<Truth> truth_;
   Violations violations_;

@@ -1,6 +1,6 @@
 """Holdfast's native core: the reactor, the kernels and the simulator."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import enum
 
 
@@ -467,6 +467,38 @@ class SimBlock:
     def gradients(self) -> list[float]:
         """Mean over the block of each rank's gradient."""
 
+class SimCall:
+    """What a rank calls a simulated operation with."""
+
+    def __init__(self, *, deadline_s: float, early_wait_s: tuple[float, float] = (-1.0, -1.0), samples_us: tuple[int, int] = (0, 0), credit: int = 0) -> None:
+        """
+        `deadline_s` is twice t_B. `early_wait_s`: x t_C of each stage; negative: as the scenario says.
+        """
+
+class SimMessage:
+    """The elements of one rank's message to another, as they left."""
+
+    @property
+    def operation(self) -> int: ...
+
+    @property
+    def is_result(self) -> bool: ...
+
+    @property
+    def sender(self) -> int: ...
+
+    @property
+    def receiver(self) -> int: ...
+
+    @property
+    def first_s(self) -> float: ...
+
+    @property
+    def last_s(self) -> float: ...
+
+    @property
+    def num_datagrams(self) -> int: ...
+
 class SimRun:
     """What one simulated run came to."""
 
@@ -513,6 +545,10 @@ class SimRun:
 
     @property
     def blocks(self) -> list[SimBlock]: ...
+
+    @property
+    def messages(self) -> list[SimMessage]:
+        """By operation, sender, stage and receiver."""
 
     @property
     def network(self) -> dict[str, int]: ...
@@ -590,8 +626,10 @@ class Replay:
 def sim_defaults() -> dict[str, object]:
     """Every value a scenario can set, with its default."""
 
-def sim_run(values: dict[str, object], seed: int, sample_blocks: bool = False) -> SimRun:
-    """One run of a scenario."""
+def sim_run(values: dict[str, object], seed: int, sample_blocks: bool = False, choose: Callable | None = None, learn: Callable | None = None) -> SimRun:
+    """
+    One run of a scenario. `choose(rank, operation, num_bytes)` says what each call is made with (None: as the scenario says), `learn(rank, report)` is told how it ended.
+    """
 
 def sim_run_many(values: dict[str, object], first_seed: int, count: int, stop_at_first_failure: bool = True) -> SimRuns:
     """Runs of a scenario, seed by seed."""

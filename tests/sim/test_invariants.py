@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from holdfast._native import SimRuns
+from holdfast._native import OperationReport, SimRuns
 from holdfast.sim import Scenario, load_scenario, run, run_many, shipped_scenarios
 
 # FIRST_SEED and SEEDS_PER_SCENARIO explore further than the seeds every run of the tests repeats.
@@ -33,6 +33,18 @@ MUST_HAPPEN = {
     "loss-last-packets": ["lost_last_packets"],
     "loss-every-mark": ["lost_last_packets"],
     "loss-control": ["lost_control"],
+    "loss-marks": ["lost_marks"],
+    "loss-marks-most": ["lost_marks"],
+    "loss-ends": ["lost_ends"],
+    "loss-ends-most": ["lost_ends"],
+    "loss-samples": ["lost_samples"],
+    "loss-samples-most": ["lost_samples"],
+    "loss-samples-first": ["lost_samples"],
+    "loss-credits": ["lost_credits"],
+    "loss-credits-first": ["lost_credits"],
+    "loss-credits-most": ["lost_credits"],
+    "loss-acks": ["lost_acks"],
+    "loss-acks-half": ["lost_acks"],
     "disorder-reorder": ["reordered"],
     "disorder-duplicate": ["duplicated"],
     "disorder-corrupt": ["corrupted", "truncated"],
@@ -95,3 +107,15 @@ def test_the_same_seed_gives_the_same_run_and_another_another() -> None:
 
 def test_keys_change_in_flight() -> None:
     assert run(load_scenario("rekey"), 1).num_key_changes > 0
+
+
+def test_an_error_of_who_steers_ends_the_run() -> None:
+    class Lost:
+        def choose(self, rank: int, operation: int, num_bytes: int) -> None:
+            raise LookupError(f"rank {rank} has no idea")
+
+        def learn(self, rank: int, report: OperationReport) -> None:
+            raise AssertionError("nothing was called")
+
+    with pytest.raises(LookupError, match="no idea"):
+        run(load_scenario("clean"), 1, steering=Lost())

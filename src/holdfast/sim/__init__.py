@@ -4,7 +4,16 @@ In: a `Scenario` (from `scenarios/*.toml` or a file of yours) and a seed. Out: a
 Everything follows from the seed, so a failing one is a test. May import `holdfast._native` and `holdfast.errors`.
 """
 
-from holdfast.sim.run import replay, run, run_many
+from holdfast.sim.run import Steering, replay, run, run_many
 from holdfast.sim.scenario import Scenario, load_scenario, parse_scenario, shipped_scenarios
 
-__all__ = ["Scenario", "load_scenario", "parse_scenario", "replay", "run", "run_many", "shipped_scenarios"]
+__all__ = [
+    "Scenario",
+    "Steering",
+    "load_scenario",
+    "parse_scenario",
+    "replay",
+    "run",
+    "run_many",
+    "shipped_scenarios",
+]

@@ -77,6 +77,11 @@ class Scenario:
     num_notes: int = 3
     max_note_bytes: int = 20000
     note_deadline_ms: float = 4000
+    announce_ratio: float = 0
+    """Share of bounded calls that announce how long their stages took the last time (the sample that t_C follows)."""
+    later_credit: int = -1
+    """The credit that all ranks hand out from operation `later_credit_from` on; -1: it stays."""
+    later_credit_from: int = 0
 
     # Every link, all the time.
     rate_gbps: float = 10
@@ -106,6 +111,23 @@ class Scenario:
     """Of packets that carry the last-percentile mark, ends included."""
     control_loss_ratio: float = 0
     """Of acks, pings and ends."""
+
+    # Exactly the packets that carry one thing, known by their header, from the first call on.
+    credit_loss_ratio: float = 0
+    """Of packets whose credit is not that of the last one that was let through between the two ranks: a change. Every
+    packet carries a credit, so at 1 a rank that changes its own has fallen silent."""
+    mark_loss_ratio: float = 0
+    """Of data and holes that carry the last-percentile mark; ends are a class of their own."""
+    end_loss_ratio: float = 0
+    """Of ends."""
+    sample_loss_ratio: float = 0
+    """Of packets that carry a sample: all of a message whose sender announces one."""
+    ack_loss_ratio: float = 0
+    """Of acks."""
+    carriers_lost_first: int = 0
+    """Lose only the first so many carriers of each piece of news: of one change of credit, of the mark, end or sample of
+    one message; of acks the first between two ranks. 0: no limit."""
+
     duplicate_ratio: float = 0
     reorder_ratio: float = 0
     reorder_us: float = 500
@@ -217,6 +239,9 @@ def _check_ranges(scenario: Scenario) -> None:
     require(scenario.datagram_bytes >= 256, "a datagram needs at least 256 bytes")
     require(scenario.rate_gbps > 0 and scenario.port_rate_gbps > 0, "rates must be positive")
     require(-1 <= scenario.protection <= 2, "protection is -1, 0, 1 or 2")
+    require(0 <= scenario.credit <= 255 and -1 <= scenario.later_credit <= 255, "a credit is at most 255")
+    require(scenario.later_credit_from >= 0, "later_credit_from is the number of an operation")
+    require(scenario.carriers_lost_first >= 0, "carriers_lost_first is a number of packets")
     require(-1 <= scenario.format <= 4 and scenario.format != 0, "format is -1, 1, 2, 3 or 4")
     for field in fields(Scenario):
         value = getattr(scenario, field.name)
