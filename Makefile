@@ -57,7 +57,7 @@ native-programs:
 	cmake --build build/python
 
 native-tests: native-programs
-	ctest --test-dir build/python --output-on-failure --timeout 120
+	ctest --test-dir build/python --output-on-failure --timeout 120 --parallel 2
 
 python-tests:
 	python -m pytest -m "not slow" --numprocesses 2 --dist loadgroup
