@@ -65,7 +65,7 @@ class Config:
 
     uneven_shards: bool = True
     """Give a rank whose network is persistently slow a smaller shard to sum, agreed by all ranks. Default true; has no
-    effect with two ranks, nor with `deterministic`. Cost: a small exact operation after every 25 bounded ones."""
+    effect with two ranks, nor with `deterministic`. Cost: a small exact operation after every 16 bounded ones."""
 
     rate_rule: RateRuleName = "model"
     """What the sending rate of a path follows: `model` (default), the largest delivery rate seen (after BBR), or `delay`,

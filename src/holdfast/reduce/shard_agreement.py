@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 
 from holdfast.control.slow_ranks import SlowRanks
 
-INTERVAL = 25
-PATIENCE = 10
-LEAD = 20
+INTERVAL = 16
+PATIENCE = 6
+LEAD = 12
 
 Start = Callable[[Sequence[float]], int]
 """Starts the exchange of these values, and returns its operation's number."""
