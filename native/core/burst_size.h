@@ -1,5 +1,6 @@
 // How many datagrams a path sends in one go. Large bursts save system calls and wake-ups on both hosts and are the
-// first to overrun a shallow port, where those of several ranks meet; so they grow while nothing is lost.
+// first to overrun a shallow port, where those of several ranks meet; so they grow while nothing is lost, and what was
+// too large once is not tried again soon.
 #pragma once
 
 #include <algorithm>
@@ -11,10 +12,11 @@ class BurstSize {
  public:
   static constexpr std::uint32_t least = 5;
   static constexpr std::uint32_t most = 12;
-  static constexpr std::uint32_t step = 1;
   // Packets whose fate is judged together, and how many of them may be lost by chance.
   static constexpr std::uint32_t window = 200;
   static constexpr std::uint32_t tolerated = 1;
+  // Windows without loss before a size that lost is tried again.
+  static constexpr std::uint32_t memory = 64;
 
   std::uint32_t datagrams() const { return datagrams_; }
 
@@ -22,9 +24,12 @@ class BurstSize {
     lost_ += lost;
     settled_ += acknowledged + lost;
     if (lost_ > tolerated) {
-      datagrams_ = std::max(least, datagrams_ / 2);
+      ceiling_ = std::max(least, datagrams_ - 1);
+      datagrams_ = least;
+      quiet_windows_ = 0;
     } else if (settled_ >= window) {
-      datagrams_ = std::min(most, datagrams_ + step);
+      if (++quiet_windows_ % memory == 0) ceiling_ = std::min(most, ceiling_ + 1);
+      datagrams_ = std::min(ceiling_, datagrams_ + 1);
     } else {
       return;
     }
@@ -33,6 +38,8 @@ class BurstSize {
 
  private:
   std::uint32_t datagrams_ = least;
+  std::uint32_t ceiling_ = most;
+  std::uint32_t quiet_windows_ = 0;
   std::uint64_t settled_ = 0;
   std::uint64_t lost_ = 0;
 };
