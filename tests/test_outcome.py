@@ -15,6 +15,7 @@ WHOLE = PeerOutcome(
     results_ratio=1.0,
     contribution_arrived_ms=(1.0, 1.5),
     results_arrived_ms=(1.5, 2.0),
+    shard_elements=250,
     alive=True,
 )
 LATE = PeerOutcome(
@@ -23,20 +24,29 @@ LATE = PeerOutcome(
     results_ratio=1.0,
     contribution_arrived_ms=(0.5, 7.5),
     results_arrived_ms=(5.0, 6.0),
+    shard_elements=250,
     alive=True,
 )
 DEAD = PeerOutcome(
-    rank=3, contributed_ratio=0.0, results_ratio=0.0, contribution_arrived_ms=None, results_arrived_ms=None, alive=False
+    rank=3,
+    contributed_ratio=0.0,
+    results_ratio=0.0,
+    contribution_arrived_ms=None,
+    results_arrived_ms=None,
+    shard_elements=250,
+    alive=False,
 )
 
 
 def outcome(**changes: object) -> Outcome:
     base = Outcome(
+        rank=0,
         operation=9,
         bucket=0,
         num_elements=1_000,
         num_bytes=4_000,
         exact=False,
+        called_ms=0.0,
         elapsed_ms=12.0,
         deadline_ms=20.0,
         delivered_ratio=0.5,
@@ -44,6 +54,7 @@ def outcome(**changes: object) -> Outcome:
         results_end="early",
         contributions_ms=10.0,
         results_ms=2.0,
+        early_wait_ms=(5.0, 5.0),
         missing=((10, 20), (500, 750)),
         peers=(WHOLE, LATE, DEAD),
     )
@@ -64,6 +75,15 @@ def test_a_peer_is_complete_only_with_both_parts(contributed: float, results: fl
 def test_missing_elements_are_counted() -> None:
     assert outcome().missing_elements == 260
     assert outcome(missing=()).missing_elements == 0
+
+
+def test_what_the_peers_do_not_sum_is_this_ranks_shard() -> None:
+    assert outcome().shard_elements == 250
+    assert outcome(peers=()).shard_elements == 1_000
+
+
+def test_the_end_counts_from_the_opening() -> None:
+    assert outcome(called_ms=30.0).ended_ms == 42.0
 
 
 def test_complete_means_everything_was_delivered() -> None:

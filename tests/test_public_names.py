@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "roster": {"roster", "link"},
     "doctor": {"doctor", "link"},
 }
-FREE = {"config", "errors", "key_file", "outcome", "_native"}
+FREE = {"config", "errors", "key_file", "outcome", "telemetry", "_native"}
 
 
 def test_the_public_names_are_these() -> None:
@@ -91,7 +91,17 @@ def test_imports_point_one_way(path: Path) -> None:
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_torch_is_met_only_where_it_may_be(path: Path) -> None:
     room = path.relative_to(PACKAGE).parts[0]
-    if room not in ("link", "reduce", "control", "config.py", "errors.py", "key_file.py", "outcome.py", "__init__.py"):
+    if room not in (
+        "link",
+        "reduce",
+        "control",
+        "config.py",
+        "errors.py",
+        "key_file.py",
+        "outcome.py",
+        "telemetry",
+        "__init__.py",
+    ):
         return
     names = {
         alias.name if isinstance(node, ast.Import) else node.module

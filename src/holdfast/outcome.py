@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 StageEnd = Literal["complete", "early", "bound", "open"]
@@ -21,6 +22,8 @@ class PeerOutcome:
     """When the first and the last useful datagram of its contribution came, since the operation opened."""
     results_arrived_ms: tuple[float, float] | None
     """The same for the result of its shard; none when nothing came."""
+    shard_elements: int
+    """How many elements the peer sums for everybody."""
     alive: bool
 
     @property
@@ -37,11 +40,15 @@ class PeerOutcome:
 class Outcome:
     """The result of one all-reduce, told from one rank."""
 
+    rank: int
+    """Who tells it."""
     operation: int
     bucket: int | None
     num_elements: int
     num_bytes: int
     exact: bool
+    called_ms: float
+    """When this rank called, since the operation opened; 0: nobody was before it."""
     elapsed_ms: float
     """From this rank's call to the end."""
     deadline_ms: float
@@ -51,7 +58,11 @@ class Outcome:
     """What ended the first stage: everything had arrived, the last-percentile rule, or the bound."""
     results_end: StageEnd
     contributions_ms: float
+    """When the first stage ended, since the operation opened."""
     results_ms: float
+    """How long the second stage took from there, or from this rank's call if that was later."""
+    early_wait_ms: tuple[float, float] | None
+    """The silence that would have ended each stage early (x t_C); none for exact operations, which end complete."""
     missing: tuple[tuple[int, int], ...]
     """Element ranges of the result that did not arrive; they are zero on this rank."""
     peers: tuple[PeerOutcome, ...]
@@ -70,6 +81,28 @@ class Outcome:
     def late_peers(self) -> tuple[int, ...]:
         """Ranks of which something did not arrive in time."""
         return tuple(peer.rank for peer in self.peers if not peer.complete)
+
+    @property
+    def shard_elements(self) -> int:
+        """How many elements this rank sums for everybody."""
+        return self.num_elements - sum(peer.shard_elements for peer in self.peers)
+
+    @property
+    def ended_ms(self) -> float:
+        """When it ended, since the operation opened."""
+        return self.called_ms + self.elapsed_ms
+
+    def trace(self) -> str:
+        """Who arrived when, who was late and why each stage ended: a few lines with bars, to be printed."""
+        from holdfast.telemetry.operation_trace import trace
+
+        return trace(self)
+
+    def draw(self, path: Path | str) -> None:
+        """The same as a picture (SVG)."""
+        from holdfast.telemetry.operation_picture import Seen, draw
+
+        Path(path).write_text(draw([Seen(self)]), encoding="utf-8")
 
     def describe(self) -> str:
         """One sentence for a log."""

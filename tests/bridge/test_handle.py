@@ -60,6 +60,8 @@ def tell(member: Member) -> dict[str, object]:
 def test_a_handle_tells_what_happened_and_why(run_ranks) -> None:
     for rank, told in enumerate(run_ranks(tell, 2, group=True)):
         summary = told["summary"]
+        assert [outcome.rank for outcome in told["outcomes"]] == [rank] * 12
+        assert f"as rank {rank} of 2 saw it" in told["outcomes"][-1].trace()
         assert summary["operations"] == len(told["outcomes"]) == 12
         assert summary["exact_operations"] == 9  # five of the bucket, and the buffers between them
         assert summary["elapsed_p50_ms"] <= summary["elapsed_p99_ms"] <= summary["elapsed_max_ms"]
@@ -69,6 +71,13 @@ def test_a_handle_tells_what_happened_and_why(run_ranks) -> None:
         assert f"rank {rank} of 2 at 127.0.0.1 port" in told["before"]
         assert "encrypted" in told["before"]
         assert "being measured; 5 operations on the largest bucket run exactly" in told["before"]
+        for line in ("bound: ", "early end: ", "incast: ", "rate: "):
+            assert f"\n{line}" in told["after"]
+        for meant in ("lasts longer than t_B", "t_C, what the stage usually takes", "credit 1 of 1 senders"):
+            assert meant in told["after"]
+        assert "sent to as fast as its receive buffer allows" in told["after"]
+        assert "will be t_B, the longest that a stage may last" in told["before"]
+        assert "all until the bound is known" in told["before"]
         assert "warm-up stages took" in told["after"]
         assert f"rank {1 - rank}: alive" in told["after"]
         assert "averaged with the gradients" in told["after"]
@@ -201,11 +210,13 @@ def test_a_handle_whose_model_is_gone_says_so_and_can_be_closed(run_ranks) -> No
 
 def outcome(**changes: object) -> Outcome:
     values: dict[str, object] = {
+        "rank": 0,
         "operation": 0,
         "bucket": 0,
         "num_elements": 100,
         "num_bytes": 400,
         "exact": False,
+        "called_ms": 0.0,
         "elapsed_ms": 1.0,
         "deadline_ms": 20.0,
         "delivered_ratio": 1.0,
@@ -213,6 +224,7 @@ def outcome(**changes: object) -> Outcome:
         "results_end": "complete",
         "contributions_ms": 0.5,
         "results_ms": 0.5,
+        "early_wait_ms": (5.0, 5.0),
         "missing": (),
         "peers": (),
     }
@@ -226,6 +238,7 @@ def test_totals_weigh_by_elements_and_rank_stragglers() -> None:
         results_ratio=1.0,
         contribution_arrived_ms=(0.5, 1.0),
         results_arrived_ms=None,
+        shard_elements=25,
         alive=True,
     )
     totals = _Totals()

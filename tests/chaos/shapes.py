@@ -22,7 +22,8 @@ from holdfast.bridge.handle import Handle
 from holdfast.bridge.tensors import memory_of
 from holdfast.link.link import Link
 from holdfast.outcome import Outcome
-from holdfast.reduce.transpose import Pending, TransposeAllReduce
+from holdfast.reduce.pending import Pending
+from holdfast.reduce.transpose import TransposeAllReduce
 
 _NUM_BUCKETS = 3
 _BUCKET_ELEMENTS = 131_101

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,26 @@ def test_two_ranks_give_right_rows_for_every_peer(tmp_path: Path) -> None:
         assert sum(row["stage_ends"].values()) == pytest.approx(1.0 if bounded else 0.0)
     for peer in peers:
         assert peer in result.output
+
+
+def test_the_slowest_operation_is_written_down(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "traces"
+    chosen = ["--ranks", "3", "--sizes", "8K", "--peers", "gloo", "--iterations", "4", "--trace-slowest", str(folder)]
+    result = CliRunner().invoke(app, ["bench", "allreduce", *chosen])
+    assert result.exit_code == 0, result.output
+    peers = ("holdfast", "holdfast-authenticated")
+    assert {file.name for file in folder.iterdir()} == {
+        f"loopback-8192-{peer}.{kind}" for peer in peers for kind in ("txt", "svg")
+    }
+    for peer in peers:
+        text = (folder / f"loopback-8192-{peer}.txt").read_text()
+        assert text.startswith(f"{peer}, loopback, 8,192 bytes: the slowest of 4 operations, ")
+        for rank in range(3):
+            assert f"as rank {rank} of 3 saw it" in text
+        assert len(set(re.findall(r"^operation (\d+) ", text, re.MULTILINE))) == 1, "all speak of the same one"
+        picture = ElementTree.parse(folder / f"loopback-8192-{peer}.svg").getroot()
+        rows = [each.text for each in picture.iter() if (each.text or "").startswith("from rank ")]
+        assert len(rows) == 3 * 2 * 2
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,8 @@ from holdfast.bridge import rendezvous
 from holdfast.config import Config
 from holdfast.errors import HoldfastError
 from holdfast.outcome import Outcome
-from holdfast.reduce.transpose import Memory, TransposeAllReduce
+from holdfast.reduce.pending import Memory
+from holdfast.reduce.transpose import TransposeAllReduce
 
 BOARD = "join/hostile"
 _RELATIVE_TOLERANCE = 1e-5

@@ -21,7 +21,7 @@ import holdfast
 from holdfast.bridge.tensors import memory_of
 from holdfast.config import Config, ResolvedConfig
 from holdfast.link.link import Link
-from holdfast.reduce.transpose import Pending
+from holdfast.reduce.pending import Pending
 
 _BRISK = {"exact_deadline_ms": 300.0, "join_timeout_s": 20.0, "silence_limit_ms": 2_000.0}
 _MODES = st.sampled_from(

@@ -50,9 +50,14 @@ def test_a_rank_one_second_late_holds_nobody_and_loses_nobody_its_shard(run_rank
             assert outcome.missing == (), outcome.describe()
             assert outcome.delivered_ratio == pytest.approx(3 / 4)
             assert late in outcome.late_peers
+            assert outcome.rank == rank
+            assert outcome.early_wait_ms is not None
+            assert abs(outcome.shard_elements - outcome.num_elements / 4) < 1
     # The results wait for the late rank: it finishes at once, far below its deadline for each of four operations.
     outcomes, elapsed_ms = results[late]
     assert elapsed_ms < deadline_ms + SLACK_MS
+    assert outcomes[0].called_ms > outcomes[0].contributions_ms, "its first stage was over before it called"
+    assert f"held up by rank {late} itself" in outcomes[0].trace()
     for outcome in outcomes:
         assert outcome.missing == ()
         assert outcome.delivered_ratio == pytest.approx(3 / 4)

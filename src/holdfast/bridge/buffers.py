@@ -15,7 +15,8 @@ import torch
 from holdfast.bridge.tensors import FORMATS, layout_of, memory_of
 from holdfast.errors import OperationError
 from holdfast.outcome import Outcome
-from holdfast.reduce.transpose import Pending, TransposeAllReduce
+from holdfast.reduce.pending import Pending
+from holdfast.reduce.transpose import TransposeAllReduce
 
 
 class BufferAverager:

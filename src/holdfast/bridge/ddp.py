@@ -19,15 +19,15 @@ from holdfast.bridge.tensors import FORMATS, layout_of, memory_of
 from holdfast.codec.residual import Layout
 from holdfast.config import resolve
 from holdfast.errors import AttachError, UnsupportedGradient
-from holdfast.reduce.transpose import Pending
+from holdfast.reduce.pending import Pending
 
 logger = logging.getLogger(__name__)
 
 # Attaching is a collective, so counting attachments per group gives the same number on every rank of it.
 _attachments: collections.Counter[str] = collections.Counter()
 _STATE_ATTRIBUTE = "_holdfast_hook_state"
-# Who and where, the bound, the datagram size: what every run should show. `explain()` tells the rest.
-_ANNOUNCED_LINES = 3
+# What every run should show. `explain()` tells the rest.
+_ANNOUNCED = ("rank 0 of ", "bound: ", "incast: ", "rate: ", "datagrams: ")
 
 
 def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, **settings: Any) -> Handle:
@@ -55,8 +55,9 @@ def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = Non
     if num_ranks == 1:
         logger.info("[rank 0] world size 1: nothing will be sent")
     elif rank == 0:
-        for line in state.handle.explain().splitlines()[:_ANNOUNCED_LINES]:
-            logger.info("[rank 0] %s", line)
+        for line in state.handle.explain().splitlines():
+            if line.startswith(_ANNOUNCED):
+                logger.info("[rank 0] %s", line)
     return state.handle
 
 

@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from holdfast.bridge.buffers import BufferAverager
 from holdfast.bridge.equality import Equalised, equalise, model_state
+from holdfast.bridge.path_words import describe_path, describe_rates
 from holdfast.codec.cast import Cast
 from holdfast.config import Config, ResolvedConfig
 from holdfast.control.hard_bound import HardBound
@@ -22,7 +23,8 @@ from holdfast.errors import ConfigError, HandleClosed, HoldfastError, PeerDead
 from holdfast.link.interface import is_loopback
 from holdfast.link.link import Link
 from holdfast.outcome import Outcome
-from holdfast.reduce.transpose import Pending, TransposeAllReduce
+from holdfast.reduce.pending import Pending
+from holdfast.reduce.transpose import TransposeAllReduce
 
 logger = logging.getLogger(__name__)
 
@@ -181,9 +183,11 @@ class Handle:
         own = agreement.ranks[agreement.rank]
         if agreement.num_ranks == 1:
             return "world size 1: nothing is sent, gradients stay as they are"
+        snapshot = self._link.snapshot()
         lines = [
             f"rank {agreement.rank} of {agreement.num_ranks} at {own.host} port {own.port}, {config.protection}",
             *self._reducer.explain(),
+            describe_rates(snapshot, config),
             f"datagrams: {agreement.datagram_bytes} bytes, "
             + ("loopback" if is_loopback(own.host) else "the smallest path MTU of the job"),
             "wire: " + ("every gradient in its own dtype" if self._cast is None else self._cast.describe()),
@@ -195,12 +199,7 @@ class Handle:
             "state kept equal by synchronize(): parameters, buffers"
             + (", optimizer state" if self._optimizer is not None else "; no optimizer was given to attach"),
         ]
-        for peer in self._link.snapshot().peers:
-            lines.append(
-                f"rank {peer.rank}: {peer.state.name}, round trip {peer.smoothed_rtt_s * 1e3:.2f} ms, "
-                f"at most {peer.window_bytes >> 10} KiB in flight, {peer.packets_lost} of {peer.datagrams_sent} lost"
-            )
-        return "\n".join(lines)
+        return "\n".join([*lines, *(describe_path(peer, snapshot) for peer in snapshot.peers)])
 
     def synchronize(self) -> Equalised:
         """Makes parameters, buffers and optimizer state equal to rank 0's, bit for bit. A collective: all ranks call."""

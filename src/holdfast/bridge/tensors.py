@@ -9,7 +9,7 @@ import torch
 
 from holdfast import _native
 from holdfast.errors import UnsupportedGradient
-from holdfast.reduce.transpose import Memory
+from holdfast.reduce.pending import Memory
 
 FORMATS: dict[torch.dtype, _native.Format] = {
     torch.float32: _native.Format.f32,

@@ -66,6 +66,13 @@ def _allreduce(
         float | None, typer.Option(help="Bound of an operation; default: measured per size.")
     ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows to this file as they come.")] = None,
+    trace_slowest: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write each Holdfast peer's slowest operation there: who came when, as text and picture.",
+        ),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the --json file of an interrupted run: measure what it lacks.")
     ] = False,
@@ -82,10 +89,13 @@ def _allreduce(
         privilege.ensure()
     if json_file is not None:
         rows_file.require_writable(json_file)
+    if trace_slowest is not None:
+        _require_folder(trace_slowest)
     config = resolve({} if deadline_ms is None else {"deadline_ms": deadline_ms}).config
     plan = grid.Plan(
         chosen_peers(peers, insecure, in_lab=bool(profiles)), ranks, profiles,
         list(dict.fromkeys(parse_size(size) for size in sizes.split(","))), iterations, config, seed,
+        trace_folder=trace_slowest,
     )  # fmt: skip
     rows = _earlier_rows(plan, json_file, resume)
     cells = grid.missing_cells(plan, rows)
@@ -114,6 +124,8 @@ def _allreduce(
             out.print(table)
         if json_file is not None and rows:
             out.print(f"rows written to {json_file}", soft_wrap=True)
+        if trace_slowest is not None:
+            out.print(f"slowest operations written to {trace_slowest}", soft_wrap=True)
         for failure in failures:
             console.print(failure, style="red", markup=False, soft_wrap=True)
     if failures:
@@ -177,3 +189,10 @@ def _earlier_rows(plan: Plan, file: Path | None, resume: bool) -> list[Row]:
                 what_to_try="the same --hosts, --iterations, --seed and --deadline-ms, or another --json file",
             )
     return [row for row in rows if not row.noisy]  # those are worth another try
+
+
+def _require_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make {folder}: {error.strerror}", what_to_try="another --trace-slowest") from error

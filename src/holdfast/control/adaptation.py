@@ -139,11 +139,22 @@ class Adaptation:
     def explain(self) -> list[str]:
         standing = self._change if self._recalibration is None else self._recalibration
         changes = [f"network: {standing.explain()}"] if self.bound.num_bytes else []
-        lines = [f"bound: {self.bound.reason}", *changes, f"early end: {self._early_wait.explain()}"]
+        lines = [
+            f"bound: neither stage of an operation, contributions or results, lasts longer than t_B; {self.bound.reason}",
+            *changes,
+            "early end: a stage ends sooner when the last percentile of every sender has begun to come and then nothing "
+            f"new comes for a share x of t_C, what the stage usually takes; {self._early_wait.explain()}",
+        ]
         if self._buckets:
             largest = max(self._buckets, key=lambda key: key[1])
             for name, early in zip(("contributions", "results"), self._buckets[largest].early, strict=True):
-                lines.append(f"{name} of the largest bucket ({largest[1]:,} bytes): {early.explain()}")
-        limited = f", of at most {self._most_credit} allowed" if self._most_credit else ""
-        lines.append(f"incast: {self._incast.explain()}{limited}")
+                wait_ms = self._early_wait.wait_ms(early.t_c_ms)
+                lines.append(
+                    f"{name} of the largest bucket ({largest[1]:,} bytes): {early.explain()}; "
+                    f"{wait_ms:.1f} ms of silence end it"
+                )
+        lines.append(f"incast: the credit is how many may send to this rank at once; {self.explain_credit()}")
         return lines
+
+    def explain_credit(self) -> str:
+        return self._incast.explain() + (f", of at most {self._most_credit} allowed" if self._most_credit else "")

@@ -5,18 +5,25 @@ from __future__ import annotations
 import array
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
 from holdfast import _native
-from holdfast.control.adaptation import Adaptation, BucketKey, PacketsSeen, StageSeen, Timing
-from holdfast.control.early_timeout import StageEnd as StageClosed
+from holdfast.control.adaptation import Adaptation, PacketsSeen, Timing
 from holdfast.control.hard_bound import HardBound
 from holdfast.control.shards import Division
-from holdfast.errors import BucketMismatch, DeadlineExceeded, OperationError, PeerDead
+from holdfast.errors import OperationError
 from holdfast.link.link import Link, require_finite
-from holdfast.outcome import Outcome, PeerOutcome, StageEnd
+from holdfast.outcome import Outcome
+from holdfast.reduce.pending import Memory, Pending
+from holdfast.reduce.report import (
+    contribution_rates,
+    late_ratio,
+    outcome_of,
+    raise_for_status,
+    stage_times_ms,
+    stages_seen,
+)
 from holdfast.reduce.shard_agreement import ShardAgreement
 
 logger = logging.getLogger(__name__)
@@ -24,34 +31,6 @@ logger = logging.getLogger(__name__)
 # The native side ends every operation by its deadline; this much later something is wrong with the thread itself.
 _GRACE_S = 5.0
 _AGREEMENT_LAYOUT = 0xA9EE
-# So much of a contribution must have come before its pace says anything.
-_LEAST_BYTES_FOR_A_RATE = 16 << 10
-
-
-@dataclass(frozen=True)
-class Memory:
-    """A flat array of elements: where, how many, of what kind, and what keeps it alive."""
-
-    address: int
-    count: int
-    format: _native.Format
-    owner: object = None
-
-    @property
-    def num_bytes(self) -> int:
-        return self.count * _native.element_bytes(self.format)
-
-
-@dataclass(frozen=True)
-class Pending:
-    """An operation under way."""
-
-    operation: int
-    bucket: int | None
-    memory: Memory
-    exact: bool
-    deadline_ms: float
-    key: BucketKey
 
 
 class TransposeAllReduce:
@@ -161,7 +140,8 @@ class TransposeAllReduce:
             )
         self._next_operation = operation + 1
         self._in_flight[operation] = memory
-        return Pending(operation, bucket, memory, exact, deadline_ms, key)
+        early_wait_ms = None if timing is None else timing.early_wait_ms
+        return Pending(operation, bucket, memory, exact, deadline_ms, key, early_wait_ms)
 
     def _finish(self, pending: Pending) -> Outcome:
         try:
@@ -181,8 +161,8 @@ class TransposeAllReduce:
                 what_to_try="report this: it should not happen",
             )
         del self._in_flight[pending.operation]
-        _raise_for_status(report, pending)
-        outcome = _outcome(report, pending, self.link.rank)
+        raise_for_status(report, pending)
+        outcome = outcome_of(report, pending, self.link.rank)
         if warming_up:
             self._warmup_stages_ms.setdefault(outcome.num_bytes, []).extend(stage_times_ms(outcome))
         elif self.adaptation is not None and not pending.exact:
@@ -261,29 +241,20 @@ class TransposeAllReduce:
         return self._by_rank(values) if report.status == _native.Status.done else None
 
     def _learn(self, adaptation: Adaptation, pending: Pending, report: _native.OperationReport) -> None:
-        others = [rank for rank in range(self.link.num_ranks) if rank != self.link.rank]
-        if not others:
+        own_rank = self.link.rank
+        if self.link.num_ranks == 1:
             return
-        peers = {rank: report.peers[rank] for rank in others}
-        contributions = StageSeen(
-            cast(StageClosed, report.contributions_end.name),
-            report.contributions_s * 1e3,
-            {rank: peer.contributed for rank, peer in peers.items()},
-            {rank: peer.contribution_size for rank, peer in peers.items()},
-            [peer.contributions_sample_us / 1e3 or None for peer in peers.values()],
-        )
-        results = StageSeen(
-            cast(StageClosed, report.results_end.name),
-            report.results_s * 1e3,
-            {rank: peer.results for rank, peer in peers.items()},
-            {rank: peer.result_size for rank, peer in peers.items()},
-            [peer.results_sample_us / 1e3 or None for peer in peers.values()],
-        )
         packets = PacketsSeen(report.datagrams_expected, report.datagrams_received)
         if self._shards is not None:
-            self._shards.slow_ranks.observe(_contribution_rates(peers, pending.memory.format))
-        adaptation.observe(pending.key, (contributions, results), _late_ratio(report, self.link.rank), packets)
-        if adaptation.credit != self._credit:
+            self._shards.slow_ranks.observe(contribution_rates(report, own_rank, pending.memory.format))
+        bound_before = adaptation.bound
+        adaptation.observe(pending.key, stages_seen(report, own_rank), late_ratio(report, own_rank), packets)
+        new_bound, new_credit = adaptation.bound is not bound_before, adaptation.credit != self._credit
+        if new_bound:
+            logger.info("[rank %d] %s", own_rank, adaptation.bound.reason)
+        if new_credit:
+            logger.info("[rank %d] %s", own_rank, adaptation.explain_credit())
+        if new_bound or new_credit:
             self._publish(adaptation)
 
     def adopt(self, bound: HardBound) -> None:
@@ -316,35 +287,14 @@ class TransposeAllReduce:
     def explain(self) -> list[str]:
         """Which numbers are in force, and what made them so."""
         if self.adaptation is None:
+            at_once = self.config.credit or "all"
             return [
-                f"bound: being measured; {self.config.warmup_operations} operations on the largest bucket run exactly"
+                f"bound: being measured; {self.config.warmup_operations} operations on the largest bucket run exactly, "
+                "and what 95 % of their stages took will be t_B, the longest that a stage may last",
+                f"incast: the credit is how many may send to this rank at once; {at_once} until the bound is known",
             ]
         shards = [] if self._shards is None else [f"shards: {self._shards.slow_ranks.explain()}"]
         return [*self.adaptation.explain(), *shards]
-
-
-def stage_times_ms(outcome: Outcome) -> tuple[float, float]:
-    """How long the stages lasted, each from its own beginning to its end.
-
-    They overlap: results come while contributions still do. What is left of the second stage after the first has closed
-    (`results_ms`) is a few milliseconds, and a 95th percentile over those too would be the 90th of the first stage.
-    """
-    firsts_ms = [peer.results_arrived_ms[0] for peer in outcome.peers if peer.results_arrived_ms is not None]
-    end_ms = outcome.contributions_ms + outcome.results_ms
-    return outcome.contributions_ms, max(outcome.results_ms, end_ms - min(firsts_ms, default=end_ms))
-
-
-def _contribution_rates(peers: Mapping[int, _native.PeerReport], element_format: _native.Format) -> dict[int, float]:
-    """Bytes per second, of those peers that sent enough to tell."""
-    rates = {}
-    for rank, peer in peers.items():
-        num_bytes = peer.contributed * _native.element_bytes(element_format)
-        if peer.contribution_arrived_s is None or num_bytes < _LEAST_BYTES_FOR_A_RATE:
-            continue
-        first_s, last_s = peer.contribution_arrived_s
-        if last_s > first_s:
-            rates[rank] = num_bytes / (last_s - first_s)
-    return rates
 
 
 def _announced(timing: Timing) -> dict[str, Any]:
@@ -357,78 +307,3 @@ def _announced(timing: Timing) -> dict[str, Any]:
 
 def _microseconds(ms: float) -> int:
     return min(0xFFFFFFFF, int(ms * 1e3))
-
-
-_ERRORS: dict[_native.Status, tuple[type[OperationError], str, str]] = {
-    _native.Status.mismatch: (
-        BucketMismatch,
-        "another rank called something else here: another shape, dtype or bucket order, or it has finished training",
-        "the same model, bucket_cap_mb, dtype and number of steps on every rank (DistributedSampler, drop_last=True)",
-    ),
-    _native.Status.peer_dead: (PeerDead, "a peer fell silent or left", "look at that rank's log"),
-    _native.Status.deadline_exceeded: (
-        DeadlineExceeded,
-        "an exact operation did not finish in time",
-        "look at those ranks' logs, or raise exact_deadline_ms",
-    ),
-}
-
-
-def _raise_for_status(report: _native.OperationReport, pending: Pending) -> None:
-    if report.status == _native.Status.done:
-        return
-    error, message, what_to_try = _ERRORS[report.status]
-    raise error(
-        message,
-        what_to_try=what_to_try,
-        peers=sorted(set(report.culprits)),
-        bucket=pending.bucket,
-        elapsed_ms=report.elapsed_s * 1e3,
-        deadline_ms=pending.deadline_ms,
-    )
-
-
-def _outcome(report: _native.OperationReport, pending: Pending, own_rank: int) -> Outcome:
-    peers = tuple(
-        PeerOutcome(
-            rank=rank,
-            contributed_ratio=_ratio(peer.contributed, peer.contribution_size),
-            results_ratio=_ratio(peer.results, peer.result_size),
-            contribution_arrived_ms=_span_ms(peer.contribution_arrived_s),
-            results_arrived_ms=_span_ms(peer.result_arrived_s),
-            alive=peer.alive,
-        )
-        for rank, peer in enumerate(report.peers)
-        if rank != own_rank
-    )
-    return Outcome(
-        operation=report.operation,
-        bucket=pending.bucket,
-        num_elements=pending.memory.count,
-        num_bytes=pending.memory.num_bytes,
-        exact=pending.exact,
-        elapsed_ms=report.elapsed_s * 1e3,
-        deadline_ms=pending.deadline_ms,
-        delivered_ratio=_ratio(report.delivered, report.expected),
-        contributions_end=cast(StageEnd, report.contributions_end.name),
-        results_end=cast(StageEnd, report.results_end.name),
-        contributions_ms=report.contributions_s * 1e3,
-        results_ms=report.results_s * 1e3,
-        missing=tuple(report.missing),
-        peers=peers,
-        late_ratio=_late_ratio(report, own_rank),
-    )
-
-
-def _late_ratio(report: _native.OperationReport, own_rank: int) -> float:
-    others = [peer for rank, peer in enumerate(report.peers) if rank != own_rank]
-    expected = sum(peer.contribution_size + peer.result_size for peer in others)
-    return min(1.0, report.late_elements / expected) if expected else 0.0
-
-
-def _span_ms(span_s: tuple[float, float] | None) -> tuple[float, float] | None:
-    return None if span_s is None else (span_s[0] * 1e3, span_s[1] * 1e3)
-
-
-def _ratio(part: int, whole: int) -> float:
-    return 1.0 if whole == 0 else part / whole

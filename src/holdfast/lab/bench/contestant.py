@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
@@ -14,6 +15,7 @@ from holdfast.bridge import rendezvous
 from holdfast.bridge.tensors import memory_of
 from holdfast.codec.cast import Cast
 from holdfast.config import Config
+from holdfast.lab.bench.slowest import Witness
 from holdfast.lab.bench.stages import Stage, stages_of
 from holdfast.lab.peer import Peer
 from holdfast.reduce.transpose import TransposeAllReduce
@@ -42,6 +44,9 @@ class Contestant(Protocol):
 
     def average(self, tensor: torch.Tensor) -> Delivered: ...
 
+    def last_seen(self) -> Witness | None:
+        """The operation before, if the contestant can tell about it."""
+
     def close(self) -> None: ...
 
 
@@ -65,6 +70,9 @@ class Gloo:
         tensor /= dist.get_world_size()
         return Delivered(1.0, True)
 
+    def last_seen(self) -> None:
+        return None
+
     def close(self) -> None:
         dist.destroy_process_group(self._group)
 
@@ -74,6 +82,7 @@ class Holdfast:
 
     def __init__(self, peer: Peer, store: dist.Store, rank: int, num_ranks: int, config: Config) -> None:
         self._exact = peer.exact
+        self._last_seen: Witness | None = None
         config = dataclasses.replace(config, protection=peer.protection, wire=peer.wire)
         self._cast = None if config.wire == "float32" else Cast(config.wire, config.rounding, rank)
         self._link = rendezvous.join(
@@ -88,6 +97,7 @@ class Holdfast:
         """As the bridge does it for a bucket of one parameter."""
         sent = tensor if self._cast is None else self._cast.narrow(tensor, (("gradient", tensor.numel()),))
         outcome = self._reducer.finish(self._reducer.start(memory_of(sent), exact=self._exact))
+        self._last_seen = Witness(outcome, time.monotonic_ns() - int(outcome.ended_ms * 1e6))
         if self._cast is not None:
             self._cast.widen(sent, tensor)
         missing = {
@@ -97,6 +107,9 @@ class Holdfast:
         }
         late_ratio = None if outcome.exact else outcome.late_ratio
         return Delivered(outcome.delivered_ratio, outcome.complete, missing, stages_of(outcome), late_ratio)
+
+    def last_seen(self) -> Witness | None:
+        return self._last_seen
 
     def close(self) -> None:
         self._link.close()

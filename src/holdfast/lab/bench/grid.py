@@ -8,8 +8,10 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from holdfast.config import Config
+from holdfast.lab.bench import slowest
 from holdfast.lab.bench.row import LOOPBACK, Measured, Operation, Row, Setting, Tally, summarise, wire_bytes_per_rank
 from holdfast.lab.bench.session import PeerFailed, Session
 from holdfast.lab.cloud import Cloud
@@ -35,6 +37,8 @@ class Plan:
     seed: int = 0
     max_attempts: int = MAX_ATTEMPTS
     """At a cell that the machine disturbs."""
+    trace_folder: Path | None = None
+    """Where each Holdfast peer's slowest operation is written down."""
 
     @property
     def cells(self) -> list[tuple[str, int]]:
@@ -93,15 +97,19 @@ def _measure_cell(
 ) -> list[Row]:
     """The attempt in which the switch kept its time; if there is none, the one in which it was least late."""
     best: list[Row] = []
+    traced: dict[str, Tally] = {}
     for attempt in range(1, plan.max_attempts + 1):
         again = f", attempt {attempt}" if attempt > 1 else ""
         name = f"{setting.profile} {setting.num_bytes} bytes{again}"
         tallies = _take_turns(plan, peers, session, setting, partial(on_progress, name))
         rows = [summarise(peer, setting, tallies[peer.name], attempt) for peer in peers]
         if not best or _latest(rows) < _latest(best):
-            best = rows
+            best, traced = rows, tallies
         if not any(row.noisy for row in rows):
             break
+    if plan.trace_folder is not None:
+        found = {peer: tally.slowest for peer, tally in traced.items() if tally.slowest is not None}
+        slowest.write(plan.trace_folder, setting, found, plan.iterations)
     return [dataclasses.replace(row, attempts=attempt) for row in best]
 
 
@@ -125,6 +133,8 @@ def _take_turns(
             if iteration >= WARMUP_ITERATIONS:
                 tallies[peer.name].processor += ProcessorTime.now() - before
                 _add(tallies[peer.name], peer, session, setting, start_ns, measured)
+                if plan.trace_folder is not None:
+                    _keep_slowest(tallies[peer.name], peer, session, start_ns)
         on_progress(iteration + 1)
     return tallies
 
@@ -149,6 +159,14 @@ def _add(
     )
     bound_s = cloud.switch.capacity_bound_s(start_ns, traffic, traffic)
     tally.operations.append(observe(start_ns, measured, frozen, bound_s))
+
+
+def _keep_slowest(tally: Tally, peer: Peer, session: Session, start_ns: int) -> None:
+    """Only a record is asked for: few operations are, and the others go undisturbed."""
+    latest = tally.operations[-1]
+    is_record = tally.slowest is None or latest.seconds > tally.slowest.operation.seconds
+    if is_record and (witnesses := session.last_seen(peer)):
+        tally.slowest = slowest.Slowest(latest, start_ns, witnesses)
 
 
 def traffic_to_wait_for(bytes_per_rank: int, num_ranks: int, frozen: Sequence[int]) -> list[int]:

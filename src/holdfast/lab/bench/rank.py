@@ -19,6 +19,7 @@ import torch.distributed as dist
 from holdfast.config import Config
 from holdfast.lab.bench import contestant
 from holdfast.lab.bench.row import Measured
+from holdfast.lab.bench.slowest import Witness
 from holdfast.lab.peer import Peer, peer_named
 from holdfast.lab.priority import raise_priority
 
@@ -31,7 +32,8 @@ _NUM_ADDENDS = 4
 
 
 class Rank:
-    """The orders: `join` a contestant, prepare a `size`, run one `operation`, or a `series`, at a given time."""
+    """The orders: `join` a contestant, prepare a `size`, run one `operation`, or a `series`, at a given time, and tell
+    what was `last_seen`."""
 
     def __init__(self, rank: int, num_ranks: int, config: Config, store: dist.Store) -> None:
         self._rank, self._num_ranks, self._config, self._store = rank, num_ranks, config, store
@@ -74,6 +76,9 @@ class Rank:
     def series(self, peer: str, start_ns: int, count: int) -> list[Measured]:
         """One operation after the other, with no more between them than a rank needs to get ready."""
         return [self.operation(peer, start_ns) for _ in range(count)]
+
+    def last_seen(self, peer: str) -> Witness | None:
+        return self._contestants[peer].last_seen()
 
     def _num_wrong(self, peer: Peer) -> int:
         right = self._work == self._expected

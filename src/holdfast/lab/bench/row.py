@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from holdfast.control.early_wait import WINDOW
 from holdfast.lab.bench.stages import Stage, end_shares, over_bound_ms
@@ -13,6 +14,9 @@ from holdfast.lab.lateness import TRUSTED_P999_MS, Lateness
 from holdfast.lab.peer import Peer
 from holdfast.lab.quantile import quantile
 from holdfast.lab.stolen import ProcessorTime
+
+if TYPE_CHECKING:
+    from holdfast.lab.bench.slowest import Slowest
 
 LOOPBACK = "loopback"
 
@@ -119,6 +123,8 @@ class Tally:
     sent: int = 0
     lost: Counter[str] = field(default_factory=Counter)
     processor: ProcessorTime = field(default_factory=ProcessorTime)
+    slowest: Slowest | None = None
+    """Only where traces are wanted, and of peers that can tell."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from holdfast.config import Config
 from holdfast.errors import LabError
 from holdfast.lab import lifeline
 from holdfast.lab.bench.row import Measured
+from holdfast.lab.bench.slowest import Witness
 from holdfast.lab.cloud import Cloud
 from holdfast.lab.launch import Workers
 from holdfast.lab.peer import Peer
@@ -86,6 +87,10 @@ class Session:
         """So many operations back to back; by rank, what it measured of each."""
         start_ns = time.monotonic_ns() + int(_NOTICE_S * 1e9)
         return self._order_peer(peer, "series", start_ns, count, limit_s=OPERATION_LIMIT_S)
+
+    def last_seen(self, peer: Peer) -> list[Witness]:
+        """What the ranks of a Holdfast peer saw of the operation before; none where the peer cannot tell."""
+        return [seen for seen in self._order_peer(peer, "last_seen", limit_s=OPERATION_LIMIT_S) if seen is not None]
 
     def _start(self, store: Path, cloud: Cloud | None) -> list[Connection]:
         pairs = [Pipe() for _ in range(self.num_ranks)]
