@@ -263,14 +263,23 @@ Time Operation::early_close_at(Stage stage) const {
   if (!called_ || identity_.delivery == Delivery::exact) return never;
   const bool contributions = stage == Stage::contribution;
   bool all_ended = true;
+  bool heard_anybody = contributions;
   for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) {
     if (!expects(peer)) continue;
+    // Whoever had nothing to say in the whole first stage is away: its results are not waited for to the bound, once
+    // those of the others are in.
+    if (!contributions && own_shard_.size() != 0 && !peers_[peer].has_been_heard()) {
+      all_ended = false;  // though the silence must last its whole time
+      continue;
+    }
+    heard_anybody = true;
     const bool complete = contributions ? sum_.from(peer).complete() : peers_[peer].result.complete();
     if (complete) continue;
     const Arrival& arrival = contributions ? peers_[peer].of_contribution : peers_[peer].of_result;
     if (!arrival.marked) return never;
     all_ended = all_ended && arrival.ended;
   }
+  if (!heard_anybody) return never;  // it is this rank that is away
   const Time quiet_since = contributions ? std::max(last_contribution_at_, called_at_)
                                          : std::max({last_result_at_, contributions_closed_at_, called_at_});
   return quiet_since + early_wait(stage, all_ended);

@@ -140,6 +140,7 @@ class Operation {
     bool closed = false;  // its owner takes no more contributions
     Sending contribution_sending;
     Sending result_sending;
+    bool has_been_heard() const { return of_contribution.first_at >= 0 || of_result.first_at >= 0; }
   };
 
   std::optional<Drop> place_contribution(Time now, const Header& header, std::span<const std::uint8_t> payload);

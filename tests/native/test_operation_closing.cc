@@ -73,6 +73,47 @@ HF_CASE(at_the_bound_with_whatever_arrived) {
   HF_EQUAL(bench.report().peers[2].result_arrived.first, -1);
 }
 
+// -- a rank that is away ----------------------------------------------------------------------------------------------
+
+HF_CASE(results_of_a_rank_that_said_nothing_are_not_waited_for_to_the_bound) {
+  Bench bench;
+  bench.call(0);
+  bench.contribution(10 * millisecond, 1);
+  bench.operation.on_timer(100 * millisecond);  // rank 2 is away
+  HF_EQUAL(bench.result(105 * millisecond, 1), "accepted");
+  bench.operation.on_timer(125 * millisecond - 1);
+  HF_CHECK(!bench.operation.ended());  // x t_C of silence, 20 ms
+  HF_EQUAL(bench.operation.next_timer(), 125 * millisecond);
+  bench.operation.on_timer(125 * millisecond);
+  HF_CHECK(bench.operation.ended());
+  HF_EQUAL(text(bench.report().results.end), "early");
+  HF_EQUAL(text(bench.report().missing), "64-96 ");
+}
+
+HF_CASE(results_of_a_rank_that_began_are_waited_for) {
+  for (const Stage heard : {Stage::contribution, Stage::result}) {
+    Bench bench;
+    bench.call(0);
+    bench.contribution(10 * millisecond, 1);
+    if (heard == Stage::contribution) bench.contribution(10 * millisecond, 2, {0, 16});
+    bench.operation.on_timer(100 * millisecond);
+    bench.result(105 * millisecond, 1);
+    if (heard == Stage::result) bench.result(106 * millisecond, 2, {0, 16});
+    bench.operation.on_timer(199 * millisecond);
+    HF_CHECK(!bench.operation.ended());
+  }
+}
+
+HF_CASE(a_rank_that_heard_nobody_waits_to_the_bound) {
+  Bench bench;
+  bench.call(0);
+  bench.operation.on_timer(100 * millisecond);
+  bench.operation.on_timer(199 * millisecond);
+  HF_CHECK(!bench.operation.ended());
+  bench.operation.on_timer(200 * millisecond);
+  HF_CHECK(bench.operation.ended());
+}
+
 HF_CASE(a_deadline_is_two_stage_bounds) {
   Bench bench;
   bench.call(0, 60 * millisecond);
