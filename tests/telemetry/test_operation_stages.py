@@ -54,6 +54,17 @@ def test_early_says_how_long_it_was_quiet() -> None:
     )
 
 
+def test_a_rank_that_said_nothing_is_not_waited_for_in_the_second_stage() -> None:
+    away = {"contributed_ratio": 0.0, "contribution_arrived_ms": None, "results_ratio": 0.0, "results_arrived_ms": None}
+    left = dataclasses.replace(
+        with_peer(CUT_OFF, 2, **away), results_end="early", contributions_ms=30.0, results_ms=14.0, elapsed_ms=44.0
+    )
+    assert reasons(left)[1] == (
+        "early: something of every sender's last percentile was in, but for rank 2 that had said nothing, and nothing "
+        "new came for 6.0 ms (6.0 ms in force); given up: rank 2 (nothing came)"
+    )
+
+
 def test_a_shorter_silence_needs_a_reason() -> None:
     shorter = dataclasses.replace(GIVEN_UP, contributions_ms=24.0)
     assert "2.0 ms (less than the 5.0 ms in force, as every sender had said that all was sent)" in reasons(shorter)[0]

@@ -169,7 +169,9 @@ def _why_complete(outcome: Outcome, name: StageName, arrivals: Sequence[Arrival]
 
 def _why_early(outcome: Outcome, name: StageName, ended_ms: float, arrivals: Sequence[Arrival]) -> str:
     silence_ms = ended_ms - _quiet_since_ms(outcome, name, arrivals)
-    text = f"early: something of every sender's last percentile was in, and nothing new came for {silence_ms:.1f} ms"
+    silent = [f"rank {arrival.rank}" for arrival in arrivals if not arrival.complete and arrival.span_ms is None]
+    but_for = f", but for {', '.join(silent)} that had said nothing," if silent else ","
+    text = f"early: something of every sender's last percentile was in{but_for} and nothing new came for {silence_ms:.1f} ms"
     if outcome.early_wait_ms is not None:
         wait_ms = outcome.early_wait_ms[0 if name == "contributions" else 1]
         if silence_ms < wait_ms:
