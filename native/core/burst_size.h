@@ -24,7 +24,7 @@ class BurstSize {
     lost_ += lost;
     settled_ += acknowledged + lost;
     if (lost_ > tolerated) {
-      ceiling_ = std::max(least, datagrams_ - 1);
+      ceiling_ = (datagrams_ + least) / 2;
       datagrams_ = least;
       quiet_windows_ = 0;
     } else if (settled_ >= window) {

@@ -50,11 +50,13 @@ Job::Job(const JobSettings& settings)
         return made;
       }()),
       workload_(settings_.load, settings.num_ranks, 0, settings.seed),
+      steering_(settings_.load, settings.seed),
       network_(settings_.load, settings.num_ranks, 0, settings.seed, events_),
       truth_(workload_, settings.num_ranks),
       next_call_(settings.num_ranks, 0) {
   for (const EndpointSettings& one : endpoint_settings(settings_)) {
-    hosts_.push_back(std::make_unique<sim::Host>(one, workload_, 1 << 20, network_, events_, truth_, violations_));
+    hosts_.push_back(
+        std::make_unique<sim::Host>(one, workload_, 1 << 20, steering_, network_, events_, truth_, violations_));
   }
   for (const auto& host : hosts_) host->start(now_);
   serve_events(now_);

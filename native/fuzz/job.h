@@ -70,6 +70,7 @@ class Job {
 
   JobSettings settings_;
   sim::Workload workload_;
+  sim::ScenarioSteering steering_;
   sim::EventQueue events_;
   sim::Network network_;
   sim::Truth truth_;

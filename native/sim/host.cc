@@ -294,11 +294,11 @@ void Host::call(Time now, std::uint32_t number) {
   const CallChoice choice = steering_.choose(rank(), planned);
   const Duration t_b = planned.delivery == Delivery::bounded ? choice.deadline / 2 : parameters_.t_b;
   operation.t_b = std::max(t_b, parameters_.t_b);
-  if (choice.credit != parameters_.credit || t_b != parameters_.t_b) {
+  if (choice.credit && (*choice.credit != parameters_.credit || t_b != parameters_.t_b)) {
     Parameters changed = parameters_;
     changed.from_operation = number;
     changed.t_b = t_b;
-    changed.credit = choice.credit;
+    changed.credit = *choice.credit;
     publish(changed);
   }
   operation.called = true;

@@ -13,7 +13,7 @@ CallChoice ScenarioSteering::choose(std::uint16_t rank, const PlannedOperation& 
   CallChoice choice;
   choice.deadline = operation.deadline;
   const bool changed = scenario_.later_credit >= 0 && operation.number >= scenario_.later_credit_from;
-  choice.credit = static_cast<std::uint8_t>(changed ? scenario_.later_credit : scenario_.credit);
+  if (changed) choice.credit = static_cast<std::uint8_t>(scenario_.later_credit);
   Random random(seed_, 500'000'000 + std::uint64_t{operation.number} * 1000 + rank);
   // Only bounded operations are steered by samples.
   if (operation.delivery == Delivery::bounded && random.chance(scenario_.announce_ratio)) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "core/operation.h"
 #include "sim/scenario.h"
@@ -14,7 +15,7 @@ struct CallChoice {
   Duration deadline = 0;  // twice t_B
   StageTiming contributions;
   StageTiming results;
-  std::uint8_t credit = 0;  // handed out from this call on
+  std::optional<std::uint8_t> credit;  // handed out from this call on, with t_B; none: as published
 };
 
 class Steering {

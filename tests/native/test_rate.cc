@@ -331,9 +331,9 @@ HF_CASE(bursts_grow_while_nothing_is_lost_and_shrink_when_something_is) {
   pacer.on_settled(10, 2);
   HF_EQUAL(datagrams(), 5u);
   for (int i = 0; i < 50; ++i) pacer.on_settled(200, 0);
-  HF_EQUAL(datagrams(), 11u);  // what lost is not tried again soon
+  HF_EQUAL(datagrams(), 8u);  // what lost is not tried again soon
   for (int i = 0; i < 20; ++i) pacer.on_settled(200, 0);
-  HF_EQUAL(datagrams(), 12u);
+  HF_EQUAL(datagrams(), 9u);
   for (int i = 0; i < 10; ++i) pacer.on_settled(0, 2);
   HF_EQUAL(datagrams(), 5u);
 }
