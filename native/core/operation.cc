@@ -40,8 +40,8 @@ Operation::Operation(std::uint32_t number, std::uint16_t rank, std::uint16_t num
   }
 }
 
-// Nothing on the wire says how a bucket is divided: every packet names its elements by their place in the bucket, so
-// ranks that disagree for a while lose what falls outside the shard they expect, and place nothing wrongly.
+// Nothing on the wire says how a bucket is divided. Every packet names its elements by their place in the bucket, so of
+// a rank that divides otherwise only what falls inside the shard expected of it is taken.
 ElementRange Operation::shard_of(std::uint16_t rank) const {
   const Division& division = identity_.delivery == Delivery::exact ? Division::even() : parameters_.division;
   return division.shard(identity_.total, num_ranks_, rank, number_);
@@ -112,6 +112,7 @@ void Operation::adopt_early_results() {
 std::optional<Drop> Operation::on_packet(Time now, const Header& header, std::span<const std::uint8_t> payload) {
   last_packet_at_ = now;
   if (identity_of(header) != identity_) return note_conflict(now, header.sender);
+  peers_[header.sender].heard = true;
   const bool is_contribution = header.stage == Stage::contribution;
   const StageEnd stage_end = is_contribution ? contributions_end_ : results_end_;
   if (ended_ || stage_end != StageEnd::open) {
@@ -268,7 +269,7 @@ Time Operation::early_close_at(Stage stage) const {
     if (!expects(peer)) continue;
     // Whoever had nothing to say in the whole first stage is away: its results are not waited for to the bound, once
     // those of the others are in.
-    if (!contributions && own_shard_.size() != 0 && !peers_[peer].has_been_heard()) {
+    if (!contributions && own_shard_.size() != 0 && !peers_[peer].heard) {
       all_ended = false;  // though the silence must last its whole time
       continue;
     }

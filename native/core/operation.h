@@ -138,9 +138,9 @@ class Operation {
     Arrival of_contribution;
     Arrival of_result;
     bool closed = false;  // its owner takes no more contributions
+    bool heard = false;   // anything of this operation came from it, even if it was of no use
     Sending contribution_sending;
     Sending result_sending;
-    bool has_been_heard() const { return of_contribution.first_at >= 0 || of_result.first_at >= 0; }
   };
 
   std::optional<Drop> place_contribution(Time now, const Header& header, std::span<const std::uint8_t> payload);

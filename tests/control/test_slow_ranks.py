@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -93,6 +95,18 @@ def test_nothing_is_concluded_where_somebody_was_not_heard() -> None:
     ranks = new_job()
     for _ in range(2 * NUM_ROWS):
         assert exchange(ranks, WITH_ONE_SLOW, num_operations=0) == [False] * 4
+
+
+@pytest.mark.parametrize("nonsense", [math.nan, math.inf, -1.0, 1e308, 0.0])
+def test_what_a_faulty_rank_says_is_not_believed(nonsense: float) -> None:
+    for num_ranks in (3, 5):
+        ranks = new_job(num_ranks)
+        for _ in range(2 * NUM_ROWS):
+            for listener, rank in enumerate(ranks):
+                rank.observe(heard_by(listener, [100.0] * num_ranks))
+            views = [rank.take_view() for rank in ranks]
+            views[0][1:] = [nonsense] * num_ranks
+            assert [rank.agree(views) for rank in ranks] == [False] * num_ranks
 
 
 @settings(deadline=None)

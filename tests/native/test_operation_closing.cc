@@ -104,6 +104,20 @@ HF_CASE(results_of_a_rank_that_began_are_waited_for) {
   }
 }
 
+HF_CASE(results_of_a_rank_that_was_only_late_are_waited_for) {
+  for (const bool only_its_end_came : {true, false}) {
+    Bench bench;
+    bench.call(0);
+    bench.contribution(10 * millisecond, 1);
+    if (only_its_end_came) bench.end(11 * millisecond, Stage::contribution, 2);
+    bench.operation.on_timer(100 * millisecond);
+    if (!only_its_end_came) HF_EQUAL(bench.contribution(101 * millisecond, 2), "late");
+    bench.result(105 * millisecond, 1);
+    bench.operation.on_timer(199 * millisecond);
+    HF_CHECK(!bench.operation.ended());
+  }
+}
+
 HF_CASE(a_rank_that_heard_nobody_waits_to_the_bound) {
   Bench bench;
   bench.call(0);

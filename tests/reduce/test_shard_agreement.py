@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.control.slow_ranks import NUM_ROWS
-from holdfast.reduce.shard_agreement import INTERVAL, LEAD, PATIENCE, ShardAgreement
+from holdfast.reduce.shard_agreement import INTERVAL, LEAD, ShardAgreement
 
 
 class Rank:
@@ -16,6 +16,7 @@ class Rank:
         self.next_operation = 20  # a warm-up came before
         self.started: list[int] = []
         self.answers = True
+        self.given_up: list[int] = []
         self.rates = {1: 100.0, 2: 100.0, 3: 25.0}
         self.own: Sequence[float] = ()
 
@@ -27,18 +28,18 @@ class Rank:
 
     def poll(self, operation: int) -> list[list[float]] | None:
         assert operation == self.started[-1]
-        assert self.next_operation >= operation + PATIENCE
+        assert self.next_operation < operation + LEAD
         others = [self.own[0], 100.0, 100.0, 100.0, 25.0]
         return [list(self.own), others, others, others] if self.answers else None
 
     def call(self) -> int | None:
-        holds_from = self.agreement.before_call(self.next_operation, self.start, self.poll)
+        holds_from = self.agreement.before_call(self.next_operation, self.start, self.poll, self.given_up.append)
         self.next_operation += 1
         self.agreement.slow_ranks.observe(self.rates)
         return holds_from
 
 
-def test_a_division_holds_from_an_operation_that_nobody_can_have_reached() -> None:
+def test_a_division_holds_from_an_operation_that_is_still_to_come() -> None:
     rank = Rank()
     found = [
         (rank.next_operation, holds_from) for _ in range(NUM_ROWS * INTERVAL + LEAD) if (holds_from := rank.call())
@@ -54,6 +55,7 @@ def test_an_exchange_without_an_answer_is_given_up_and_the_next_one_is_started()
     rank.answers = False
     assert [holds_from for _ in range(4 * INTERVAL) if (holds_from := rank.call())] == []
     assert len(rank.started) == 4
+    assert rank.given_up == rank.started[:-1]  # the last may still end
     rank.answers = True
     assert len([holds_from for _ in range(4 * INTERVAL) if (holds_from := rank.call())]) == 1
 

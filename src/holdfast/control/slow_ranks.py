@@ -20,6 +20,8 @@ from holdfast.control.shards import Division, propose
 NUM_ROWS = 3
 """Exchanges in a row that must agree before shards change."""
 UNKNOWN = 0.0
+LEAST_RATE, MOST_RATE = 1.0, 1e15
+"""Bytes per second. A rank that says anything else (or no number at all) has not measured it."""
 
 
 class SlowRanks:
@@ -63,5 +65,6 @@ class SlowRanks:
 
 def _rate_of(rank: int, views: Sequence[Sequence[float]]) -> float:
     """A slow listener hears everybody slowly: of those in the middle, the faster one is believed."""
-    heard = [view[1 + rank] for listener, view in enumerate(views) if listener != rank and view[1 + rank] != UNKNOWN]
-    return median_high(heard) if heard else UNKNOWN
+    heard = [view[1 + rank] for listener, view in enumerate(views) if listener != rank]
+    believable = [rate for rate in heard if LEAST_RATE <= rate <= MOST_RATE]
+    return median_high(believable) if believable else UNKNOWN

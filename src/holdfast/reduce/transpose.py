@@ -217,7 +217,9 @@ class TransposeAllReduce:
         return ShardAgreement(self.link.num_ranks)
 
     def _agree_on_shards(self, shards: ShardAgreement, adaptation: Adaptation) -> None:
-        holds_from = shards.before_call(self._next_operation, self._start_view_exchange, self._poll_view_exchange)
+        holds_from = shards.before_call(
+            self._next_operation, self._start_view_exchange, self._poll_view_exchange, self._give_up_view_exchange
+        )
         if holds_from is not None:
             division = shards.slow_ranks.division
             self._divisions = [*self._divisions[-1:], (holds_from, division)]
@@ -231,14 +233,17 @@ class TransposeAllReduce:
         return operation
 
     def _poll_view_exchange(self, operation: int) -> list[list[float]] | None:
-        pending, values = self._exchanges.pop(operation)
         with self.link.errors_named():
             report = self.link.engine.wait(operation, 0.0)
         if report is None:
-            self.abandon(pending)
             return None
+        _, values = self._exchanges.pop(operation)
         del self._in_flight[operation]
-        return self._by_rank(values) if report.status == _native.Status.done else None
+        return self._by_rank(values) if report.status == _native.Status.done else []
+
+    def _give_up_view_exchange(self, operation: int) -> None:
+        pending, _ = self._exchanges.pop(operation)
+        self.abandon(pending)
 
     def _learn(self, adaptation: Adaptation, pending: Pending, report: _native.OperationReport) -> None:
         own_rank = self.link.rank
@@ -274,6 +279,8 @@ class TransposeAllReduce:
         """What holds for operations that a peer opens before this rank calls them."""
         self._credit = adaptation.credit
         bound_ms = adaptation.bound.t_b_ms
+        if self._divisions[-1][0] <= self._next_operation:
+            self._divisions = self._divisions[-1:]
         # A later block takes the place of those that begin with it or after it: so what is to come is said again.
         for holds_from, division in self._divisions:
             self.link.publish(

@@ -10,7 +10,8 @@ from holdfast.outcome import Outcome
 
 def outcome(exact: bool) -> Outcome:
     return Outcome(
-        operation=3, bucket=None, num_elements=8, num_bytes=32, exact=exact, elapsed_ms=31, deadline_ms=40,
+        rank=0, operation=3, bucket=None, num_elements=8, num_bytes=32, exact=exact, called_ms=0, elapsed_ms=31,
+        deadline_ms=40, early_wait_ms=None,
         delivered_ratio=1.0, contributions_end="early", results_end="bound", contributions_ms=12, results_ms=20.5,
         missing=(), peers=(),
     )  # fmt: skip
