@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import signal
 from itertools import pairwise
@@ -72,6 +73,8 @@ def test_a_series_is_operations_back_to_back() -> None:
 def test_a_disturbed_cell_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
     verdicts = iter([False] * 2 + [True] * 100)
     monkeypatch.setattr(Lateness, "trusted", property(lambda _self: next(verdicts)))
+    # How late this machine wakes its ranks is not asked.
+    monkeypatch.setattr("holdfast.lab.bench.row.TRUSTED_P999_MS", math.inf)
     (rows,) = grid.run(plan(peers=parse_peers("holdfast,gloo-tuned"), iterations=2))
     assert {row.attempts for row in rows} <= {1, 2}
     assert next(verdicts, None) is not None
