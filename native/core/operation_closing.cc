@@ -1,0 +1,172 @@
+// When the stages of an operation end, and what follows.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/operation.h"
+
+namespace holdfast {
+namespace {
+
+// Packets of one path keep their order, but for a few that take another road: through the network, or through another
+// core of a busy host.
+constexpr Duration shortest_overtaking = 500 * microsecond;
+
+}  // namespace
+
+// The stage state machine of OptiReduce 4.4: complete, early by the last-percentile rule, or at the bound.
+StageEnd Operation::contributions_verdict(Time now) const {
+  bool complete = called_;
+  for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) {
+    const bool expected = identity_.delivery == Delivery::exact ? peer != rank_ : expects(peer);
+    complete = complete && (!expected || sum_.from(peer).complete());
+  }
+  if (complete) return StageEnd::complete;
+  if (identity_.delivery == Delivery::exact) return StageEnd::open;
+  if (now >= contributions_bound()) return StageEnd::bound;
+  return now >= early_close_at(Stage::contribution) ? StageEnd::early : StageEnd::open;
+}
+
+StageEnd Operation::results_verdict(Time now) const {
+  if (!called_ || contributions_end_ == StageEnd::open) return StageEnd::open;
+  bool complete = true;
+  for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) {
+    const bool expected = identity_.delivery == Delivery::exact ? peer != rank_ : expects(peer);
+    complete = complete && (!expected || peers_[peer].result.complete());
+  }
+  if (complete) return StageEnd::complete;
+  if (identity_.delivery == Delivery::exact) return StageEnd::open;
+  if (now >= results_bound()) return StageEnd::bound;
+  return now >= early_close_at(Stage::result) ? StageEnd::early : StageEnd::open;
+}
+
+Time Operation::contributions_bound() const {
+  if (identity_.delivery == Delivery::exact) return never;
+  return opened_at_ + stage_bound_;
+}
+
+// The second stage has its own bound, but a first one that closed late (this process did not run) does not extend the
+// operation: no call outlives its deadline.
+Time Operation::results_bound() const {
+  if (!called_ || contributions_end_ == StageEnd::open || identity_.delivery == Delivery::exact) return never;
+  return std::min(std::max(contributions_closed_at_, called_at_), called_at_ + stage_bound_) + stage_bound_;
+}
+
+// OptiReduce 3.2.1: with at least something of every sender's last percentile in, x % of t_C of silence ends the stage.
+Time Operation::early_close_at(Stage stage) const {
+  if (!called_ || identity_.delivery == Delivery::exact) return never;
+  const bool contributions = stage == Stage::contribution;
+  bool all_ended = true;
+  bool heard_anybody = contributions;
+  for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) {
+    if (!expects(peer)) continue;
+    // Whoever had nothing to say in the whole first stage is away: its results are not waited for to the bound, once
+    // those of the others are in.
+    if (!contributions && own_shard_.size() != 0 && !peers_[peer].heard) {
+      all_ended = false;  // though the silence must last its whole time
+      continue;
+    }
+    heard_anybody = true;
+    const bool complete = contributions ? sum_.from(peer).complete() : peers_[peer].result.complete();
+    if (complete) continue;
+    const Arrival& arrival = contributions ? peers_[peer].of_contribution : peers_[peer].of_result;
+    if (!arrival.marked) return never;
+    all_ended = all_ended && arrival.ended;
+  }
+  if (!heard_anybody) return never;  // it is this rank that is away
+  const Time quiet_since = contributions ? std::max(last_contribution_at_, called_at_)
+                                         : std::max({last_result_at_, contributions_closed_at_, called_at_});
+  return quiet_since + early_wait(stage, all_ended);
+}
+
+Duration Operation::early_wait(Stage stage, bool all_ended) const {
+  const Duration called_with = (stage == Stage::contribution ? call_.contributions : call_.results).early_wait;
+  const auto usual = static_cast<Duration>(parameters_.early_wait_ratio * static_cast<double>(parameters_.t_c));
+  const Duration wait = called_with >= 0 ? called_with : usual;
+  // Where everybody has said that all was sent, what is missing is lost, or has been overtaken on the way: a shorter
+  // silence will do, but one that still grows with x, where that is not enough.
+  return all_ended ? std::min(wait, std::max(wait / 4, shortest_overtaking)) : wait;
+}
+
+void Operation::progress(Time now) {
+  if (ended_) return;
+  if (contributions_end_ == StageEnd::open) {
+    if (const StageEnd verdict = contributions_verdict(now); verdict != StageEnd::open)
+      close_contributions(now, verdict);
+  }
+  if (const StageEnd verdict = results_verdict(now); verdict != StageEnd::open) close_results(now, verdict);
+}
+
+// Where all contributions are in, the result need not wait for the rest of the shard: else the network would stand idle
+// while the last contributions are on their way.
+void Operation::stream_results(ElementRange arrived) {
+  if (!called_ || ended_ || conflict_ || contributions_end_ != StageEnd::open || arrived.size() == 0) return;
+  const std::uint8_t* own = call_.data + own_shard_.begin * element_bytes(identity_.format);
+  const std::size_t first = streamable_.size();
+  for (std::uint32_t chunk = arrived.begin / chunk_elements_; chunk * chunk_elements_ < arrived.end; ++chunk) {
+    const ElementRange range{chunk * chunk_elements_, std::min((chunk + 1) * chunk_elements_, own_shard_.size())};
+    if (streamed_[chunk] || !sum_.has_all(range)) continue;
+    sum_.finish_part(range, own, identity_.average);
+    streamed_[chunk] = true;
+    streamable_.push_back({range.begin + own_shard_.begin, range.end + own_shard_.begin});
+  }
+  if (first == streamable_.size()) return;
+  for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) {
+    const std::uint32_t message = peers_[peer].result_sending.message;
+    if (message == 0) continue;
+    for (std::size_t i = first; i < streamable_.size(); ++i) outbox_.release(peer, message, streamable_[i]);
+  }
+  continue_turns(Stage::result);
+}
+
+void Operation::close_contributions(Time now, StageEnd end) {
+  contributions_end_ = end;
+  contributions_closed_at_ = now;
+  const std::size_t size = element_bytes(identity_.format);
+  const std::uint8_t* own = called_ ? call_.data + own_shard_.begin * size : nullptr;
+  own_result_ = sum_.finish(own, identity_.average);
+  const auto to_bucket = [this](ElementRange range) {
+    return ElementRange{range.begin + own_shard_.begin, range.end + own_shard_.begin};
+  };
+  for (ElementRange& hole : own_result_.holes) hole = to_bucket(hole);
+  for (Gap& gap : own_result_.gaps) gap.range = to_bucket(gap.range);
+  if (called_ && own_result_.elements) {
+    std::memcpy(call_.data + own_shard_.begin * size, own_result_.elements.get(), own_shard_.size() * size);
+  }
+  for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) {
+    const std::uint32_t message = peers_[peer].result_sending.message;
+    if (message == 0) continue;
+    for (std::uint32_t chunk = 0; chunk < streamed_.size(); ++chunk) {
+      if (streamed_[chunk]) continue;
+      const ElementRange range{chunk * chunk_elements_, std::min((chunk + 1) * chunk_elements_, own_shard_.size())};
+      outbox_.release(peer, message, to_bucket(range));
+    }
+    outbox_.close(peer, message, own_result_.holes, own_result_.gaps);
+  }
+  continue_turns(Stage::result);
+}
+
+void Operation::close_results(Time now, StageEnd stage_end) {
+  results_end_ = stage_end;
+  end(now);
+}
+
+void Operation::fail(Time now, Status status, std::vector<std::uint16_t> culprits) {
+  report_.status = status;
+  report_.culprits = std::move(culprits);
+  // What others wait for is still sent, unless it belongs to another bucket than theirs, or is only a beginning.
+  if (status == Status::mismatch || contributions_end_ == StageEnd::open) stop_sending_results();
+  if (status == Status::mismatch) announce_identity();
+  end(now);
+}
+
+// From here on the caller's memory belongs to the caller again.
+void Operation::end(Time now) {
+  ended_ = true;
+  for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) {
+    stop_sending(peer, peers_[peer].contribution_sending, contribution_turns_);
+  }
+  fill_report(now);
+}
+
+}  // namespace holdfast

@@ -1,0 +1,70 @@
+// What an operation says about itself when it has ended.
+#include <algorithm>
+#include <cstring>
+
+#include "core/operation.h"
+
+namespace holdfast {
+
+void Operation::fill_report(Time now) {
+  report_.operation = number_;
+  report_.delivery = identity_.delivery;
+  report_.format = identity_.format;
+  report_.total = identity_.total;
+  report_.elapsed = now - called_at_;
+  report_.waited_for_call = called_at_ - opened_at_;
+  report_.contributions = {
+      contributions_end_, contributions_closed_at_ == never ? now - opened_at_ : contributions_closed_at_ - opened_at_};
+  report_.results = {results_end_,
+                     contributions_closed_at_ == never ? 0 : now - std::max(contributions_closed_at_, called_at_)};
+  report_.expected = std::uint64_t{identity_.total} * num_ranks_;
+  report_.delivered = 0;
+  if (report_.status == Status::mismatch) return;  // the pieces are of another bucket
+  report_.peers.resize(num_ranks_);
+  for (std::uint16_t rank = 0; rank < num_ranks_; ++rank) {
+    if (rank == rank_) continue;
+    const Peer& peer = peers_[rank];
+    PeerReport& entry = report_.peers[rank];
+    entry.contributed = sum_.from(rank).present_elements();
+    entry.contribution_size = own_shard_.size();
+    entry.results = peer.result.present_elements() - peer.hole_elements;
+    entry.result_size = peer.shard.size();
+    entry.contribution_arrived = since_opening(peer.of_contribution);
+    entry.result_arrived = since_opening(peer.of_result);
+    entry.alive = outbox_.is_alive(rank);
+    entry.contributions_sample_us = peer.of_contribution.sample_us;
+    entry.results_sample_us = peer.of_result.sample_us;
+  }
+  collect_missing();
+}
+
+ArrivalSpan Operation::since_opening(const Arrival& arrival) const {
+  if (arrival.first_at < 0) return {};
+  return {arrival.first_at - opened_at_, arrival.last_at - opened_at_};
+}
+
+// Zeroes what did not arrive, lists it, and adds up how many contributions the rest stands for.
+void Operation::collect_missing() {
+  const auto lose = [this](ElementRange range) {
+    const std::size_t size = element_bytes(identity_.format);
+    std::memset(call_.data + range.begin * size, 0, range.size() * size);
+    report_.missing.push_back(range);
+  };
+  for (std::uint16_t rank = 0; rank < num_ranks_; ++rank) {
+    if (rank == rank_) continue;
+    const Peer& peer = peers_[rank];
+    peer.result.for_each_run(0, peer.shard.size(), false, [&](ElementRange run) {
+      lose({peer.shard.begin + run.begin, peer.shard.begin + run.end});
+    });
+    report_.delivered += peer.delivered;
+  }
+  // A failed operation may not have got as far as its own sum: what is there is only the own gradient.
+  if (contributions_end_ == StageEnd::open && own_shard_.size() != 0) lose(own_shard_);
+  report_.missing.insert(report_.missing.end(), result_holes_.begin(), result_holes_.end());
+  report_.missing.insert(report_.missing.end(), own_result_.holes.begin(), own_result_.holes.end());
+  report_.delivered += own_result_.delivered;
+  std::sort(report_.missing.begin(), report_.missing.end(),
+            [](const ElementRange& left, const ElementRange& right) { return left.begin < right.begin; });
+}
+
+}  // namespace holdfast

@@ -1,0 +1,115 @@
+// What an operation sends, to whom, and in which order.
+#include <algorithm>
+#include <utility>
+
+#include "core/operation.h"
+
+namespace holdfast {
+
+std::uint32_t Operation::concurrent_turns() const {
+  std::uint32_t least = num_ranks_;
+  for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) {
+    const std::uint8_t credit = expects(peer) ? outbox_.credit_of(peer) : 0;
+    if (credit != 0) least = std::min<std::uint32_t>(least, credit);
+  }
+  return least;
+}
+
+void Operation::continue_turns(Stage stage) {
+  const bool contributions = stage == Stage::contribution;
+  if (contributions ? (!called_ || ended_)
+                    : ((contributions_end_ == StageEnd::open && streamable_.empty()) || failed() || conflict_))
+    return;
+  Turns& turns = contributions ? contribution_turns_ : result_turns_;
+  const std::uint32_t most = concurrent_turns();
+  while (turns.started + 1 < num_ranks_ && turns.unsent < most) {
+    const auto peer = static_cast<std::uint16_t>(peer_of_turn(rank_, ++turns.started, num_ranks_));
+    const bool pointless =
+        !outbox_.is_alive(peer) ||
+        (contributions ? peers_[peer].closed || peers_[peer].shard.size() == 0 : own_shard_.size() == 0);
+    if (pointless) continue;
+    ++turns.unsent;
+    contributions ? send_contribution(peer) : send_result(peer);
+  }
+}
+
+MessageContent Operation::message_of(Stage stage) const {
+  MessageContent content;
+  content.stage = stage;
+  content.delivery = identity_.delivery;
+  content.average = identity_.average;
+  content.operation = number_;
+  content.layout = identity_.layout;
+  content.format = identity_.format;
+  content.total = identity_.total;
+  return content;
+}
+
+// An empty message, of which only the ends are sent: the others learn that this rank called something else, instead of
+// waiting for what will never come.
+void Operation::announce_identity() {
+  MessageContent content = message_of(Stage::contribution);
+  content.delivery = Delivery::bounded;
+  content.of_exact_operation = identity_.delivery == Delivery::exact;
+  for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) {
+    if (expects(peer)) outbox_.enqueue(peer, content);
+  }
+}
+
+void Operation::send_contribution(std::uint16_t peer) {
+  MessageContent content = message_of(Stage::contribution);
+  content.range = peers_[peer].shard;
+  content.completion_us = call_.contributions.sample_us;
+  content.data = call_.data + content.range.begin * element_bytes(identity_.format);
+  peers_[peer].contribution_sending = {outbox_.enqueue(peer, std::move(content)), true};
+}
+
+void Operation::send_result(std::uint16_t peer) {
+  MessageContent content = message_of(Stage::result);
+  content.range = own_shard_;
+  content.completion_us = call_.results.sample_us;
+  content.open = contributions_end_ == StageEnd::open;
+  content.owner = content.open ? sum_.elements() : own_result_.elements;
+  content.data = static_cast<const std::uint8_t*>(content.owner.get());
+  content.holes = own_result_.holes;
+  content.gaps = own_result_.gaps;
+  peers_[peer].result_sending = {outbox_.enqueue(peer, std::move(content)), true};
+  if (contributions_end_ != StageEnd::open) return;
+  for (const ElementRange& range : streamable_) outbox_.release(peer, peers_[peer].result_sending.message, range);
+}
+
+void Operation::on_message_sent(std::uint16_t peer, std::uint32_t message) {
+  const bool contribution = message == peers_[peer].contribution_sending.message;
+  Sending& sending = contribution ? peers_[peer].contribution_sending : peers_[peer].result_sending;
+  if (message != sending.message || !sending.unsent) return;
+  sending.unsent = false;
+  --(contribution ? contribution_turns_ : result_turns_).unsent;
+  continue_turns(contribution ? Stage::contribution : Stage::result);
+}
+
+void Operation::on_message_finished(std::uint16_t peer, std::uint32_t message) {
+  if (message == peers_[peer].contribution_sending.message) peers_[peer].contribution_sending = {};
+  if (message == peers_[peer].result_sending.message) peers_[peer].result_sending = {};
+}
+
+void Operation::stop_sending(std::uint16_t peer, Sending& sending, Turns& turns) {
+  if (sending.message != 0) outbox_.cancel(peer, sending.message);
+  if (sending.unsent) --turns.unsent;
+  sending = {};
+}
+
+void Operation::stop_sending_results() {
+  for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) {
+    stop_sending(peer, peers_[peer].result_sending, result_turns_);
+  }
+}
+
+// Two stages after the sum was closed nobody waits for it any more: a peer that acknowledges none of it must not keep
+// it in memory for ever.
+Time Operation::results_wanted_until() const {
+  // The others wait by the common bound, however short the own deadline is.
+  const Duration common = std::max(stage_bound_, parameters_.t_b);
+  return contributions_closed_at_ == never ? never : contributions_closed_at_ + 2 * common;
+}
+
+}  // namespace holdfast
