@@ -37,21 +37,27 @@ def measure(options: argparse.Namespace, rows: list[Row]) -> None:
     """Adds to `rows` what they lack; cell by cell, the file follows."""
     for run in range(options.runs):
         for hosts in options.hosts:
-            # Only a straggler is a reason to divide unevenly, which is off by default.
-            plan = grid.Plan(
-                parse_peers(PEERS), hosts, options.profiles, [options.bytes], options.iterations,
-                resolve({"uneven_shards": True}).config, options.seed + run, options.attempts,
-            )  # fmt: skip
-            cells = grid.missing_cells(plan, [row for row in rows if _is_of(row, plan)])
-            for of_cell in grid.run(plan, cells, on_failure=lambda where, why: _say(f"{where}: {why}")):
-                first = of_cell[0]
-                cell = first.profile, first.bytes
-                rows[:] = [row for row in rows if not (_is_of(row, plan) and (row.profile, row.bytes) == cell)]
-                rows += of_cell
-                if options.json is not None:
-                    rows_file.write(options.json, rows)
-                noise = "noisy " if any(row.noisy for row in of_cell) else ""
-                _say(f"run {run + 1}/{options.runs}, {hosts} hosts, {first.profile}: {noise}try {first.attempts}")
+            for profile in options.profiles:
+                # A straggler's line asks for uneven shards, which are off by default.
+                config = resolve({"uneven_shards": True} if profile == STRAGGLER else {}).config
+                plan = grid.Plan(
+                    parse_peers(PEERS), hosts, [profile], [options.bytes], options.iterations, config,
+                    options.seed + run, options.attempts,
+                )  # fmt: skip
+                _measure_missing(plan, options, rows, f"run {run + 1}/{options.runs}, {hosts} hosts, {profile}")
+
+
+def _measure_missing(plan: grid.Plan, options: argparse.Namespace, rows: list[Row], name: str) -> None:
+    cells = grid.missing_cells(plan, [row for row in rows if _is_of(row, plan)])
+    for of_cell in grid.run(plan, cells, on_failure=lambda where, why: _say(f"{where}: {why}")):
+        first = of_cell[0]
+        cell = first.profile, first.bytes
+        rows[:] = [row for row in rows if not (_is_of(row, plan) and (row.profile, row.bytes) == cell)]
+        rows += of_cell
+        if options.json is not None:
+            rows_file.write(options.json, rows)
+        noise = "noisy " if any(row.noisy for row in of_cell) else ""
+        _say(f"{name}: {noise}try {first.attempts}")
 
 
 def _is_of(row: Row, plan: grid.Plan) -> bool:
