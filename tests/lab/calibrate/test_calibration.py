@@ -51,7 +51,7 @@ def test_a_quiet_attempt_ends_the_measurement() -> None:
 def test_a_disturbed_instrument_is_worse_than_a_late_switch(disturbed: set[int], attempts: int, found: float) -> None:
     lateness = {1: 0.3, 2: 0.2, 3: 1.0}
     tries = until_quiet(
-        lambda number: Attempt(Finding(number, None, 9, disturbed=number in disturbed), lateness[number])
+        lambda number: Attempt(Finding(number, None, 9, disturbance=2.0 * (number in disturbed)), lateness[number])
     )
     row = judge("own", "rtt_ms", 1.0, tries)
     assert (row.attempts, row.found, row.quiet) == (attempts, found, len(disturbed) < 3)

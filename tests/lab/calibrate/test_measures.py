@@ -7,7 +7,8 @@ from collections import Counter
 
 import pytest
 
-from holdfast.lab.calibrate.measures import FULL, MEASURES, QUICK, loss_seconds, neighbours, ordinary_hosts
+from holdfast.lab.calibrate.gloo import Operation
+from holdfast.lab.calibrate.measures import FULL, MEASURES, QUICK, loss_seconds, neighbours, ordinary_hosts, tail
 from holdfast.lab.profile import Promise, load_profile
 
 
@@ -45,3 +46,18 @@ def test_loss_is_measured_until_its_tolerance_means_something() -> None:
     assert loss_seconds(0.01, FULL) == loss_seconds(0.0, FULL) == 6
     assert loss_seconds(1e-6, FULL) == 20
     assert loss_seconds(0.01, QUICK) == 1
+
+
+def test_operations_that_the_machine_began_late_say_nothing_about_the_network() -> None:
+    in_time = [Operation(4.0 if number % 50 else 6.0, 0.1) for number in range(1000)]
+    late = [Operation(40.0, 3.0)] * 15
+    found = tail(in_time + late)
+    assert (found.value, found.num_samples) == (1.5, 1000)
+    assert found.disturbance < 1
+    assert tail(in_time + 2 * late).disturbance > 1
+
+
+def test_a_machine_that_is_never_in_time_is_measured_all_the_same_and_not_believed() -> None:
+    found = tail([Operation(4.0, 3.0)] * 100)
+    assert found.value == 1.0
+    assert found.disturbance > 1

@@ -19,8 +19,8 @@ class Finding:
     """One standard deviation of what another run of the same length would find; None where no length tells."""
     num_samples: int
     """Pings, datagrams, intervals or operations."""
-    disturbed: bool = False
-    """The instrument noticed by itself that the machine was too busy for it."""
+    disturbance: float = 0.0
+    """What the instrument itself noticed of a busy machine; above 1 it was too much for it."""
 
 
 def median(values: Sequence[float]) -> Finding:
