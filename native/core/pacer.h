@@ -15,8 +15,8 @@ class Pacer {
   // When the next burst may leave; not later than `now` means: now.
   Time ready_at() const { return ready_at_; }
   void on_sent(Time now, std::uint64_t bytes, double bytes_per_second);
-  // What became of packets sent before, which decides how large bursts are.
-  void on_settled(std::size_t acknowledged, std::size_t lost) { burst_.on_settled(acknowledged, lost); }
+  // What became of packets sent before decides how large bursts are.
+  BurstSize& burst_size() { return burst_; }
   // At most this many bytes in one burst.
   std::uint64_t burst_bytes(double bytes_per_second) const;
 

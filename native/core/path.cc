@@ -101,8 +101,7 @@ std::optional<Drop> Path::on_ack(Time now, std::span<const std::uint8_t> payload
 }
 
 // Tells the messages what became of their packets.
-void Path::settle(Time) {
-  pacer_.on_settled(settled_.acknowledged.size(), settled_.lost.size());
+void Path::settle(Time now) {
   for (const SentPacket& packet : settled_.acknowledged) {
     if (OutgoingMessage* message = find(packet.message)) {
       message->acknowledged({packet.offset, packet.offset + packet.count}, packet.is_end);
@@ -111,9 +110,11 @@ void Path::settle(Time) {
   for (const SentPacket& packet : settled_.lost) {
     ++counters_.packets_lost;
     rate_.on_lost(packet.bytes);
+    pacer_.burst_size().on_lost(packet.sent_at);
     OutgoingMessage* message = find(packet.message);
     if (message != nullptr && !packet.is_end) message->lost({packet.offset, packet.offset + packet.count});
   }
+  pacer_.burst_size().on_settled(now, settled_.acknowledged.size() + settled_.lost.size());
   sweep_finished();
 }
 

@@ -318,26 +318,6 @@ HF_CASE(without_a_rate_nothing_is_spaced) {
   HF_EQUAL(pacer.ready_at(), 0);
 }
 
-HF_CASE(bursts_grow_while_nothing_is_lost_and_shrink_when_something_is) {
-  Pacer pacer(1000);
-  const auto datagrams = [&] { return pacer.burst_bytes(1e12) / 1000; };
-  HF_EQUAL(datagrams(), 5u);
-  pacer.on_settled(150, 1);  // one in a window may be chance
-  HF_EQUAL(datagrams(), 5u);
-  pacer.on_settled(49, 0);
-  HF_EQUAL(datagrams(), 6u);
-  for (int i = 0; i < 100; ++i) pacer.on_settled(100, 0);
-  HF_EQUAL(datagrams(), 12u);
-  pacer.on_settled(10, 2);
-  HF_EQUAL(datagrams(), 5u);
-  for (int i = 0; i < 50; ++i) pacer.on_settled(200, 0);
-  HF_EQUAL(datagrams(), 8u);  // what lost is not tried again soon
-  for (int i = 0; i < 20; ++i) pacer.on_settled(200, 0);
-  HF_EQUAL(datagrams(), 9u);
-  for (int i = 0; i < 10; ++i) pacer.on_settled(0, 2);
-  HF_EQUAL(datagrams(), 5u);
-}
-
 HF_CASE(a_burst_is_five_datagrams_or_four_milliseconds_and_at_least_one_datagram) {
   const Pacer pacer(1472);
   HF_EQUAL(pacer.burst_bytes(0.1e6), 1472u);
