@@ -227,7 +227,9 @@ std::optional<Drop> Endpoint::to_operation(Time now, const Header& header, std::
   if (found == operations_.end()) {
     if (number < next_operation_ || forgotten_.contains(number)) {
       if (header.type == PacketType::end) return std::nullopt;  // an end repeated, nothing lost
-      late_elements_ += covered_elements(header, payload.size());
+      if (const auto ended = ended_early_.find(number); ended != ended_early_.end()) {
+        count_late(now, header, payload.size(), ended->second);
+      }
       return Drop::late;
     }
     if (number - next_operation_ >= settings_.max_open_operations) return Drop::beyond_window;
@@ -238,12 +240,16 @@ std::optional<Drop> Endpoint::to_operation(Time now, const Header& header, std::
     found = open_operation(now, number, identity, header.sender);
   }
   const auto drop = found->second->on_packet(now, header, payload);
-  // What comes after the hard bound no longer silence would have saved.
-  if (drop == Drop::late && !found->second->ended_at_bound(header.stage)) {
-    late_elements_ += covered_elements(header, payload.size());
+  if (drop == Drop::late && !found->second->closed_without(header.sender)) {
+    count_late(now, header, payload.size(), found->second->early_ends());
   }
   after_event(found);
   return drop;
+}
+
+// What comes after the hard bound no longer silence would have saved.
+void Endpoint::count_late(Time now, const Header& header, std::size_t payload_bytes, const EarlyEnds& ends) {
+  if (now < ends.of(header.stage)) late_elements_ += covered_elements(header, payload_bytes);
 }
 
 bool Endpoint::fill(Time now, TransmitBatch& batch, std::uint64_t card_queue_bytes) {
@@ -271,6 +277,10 @@ void Endpoint::after_event(OpenOperations::iterator found) {
   if (!operation.retired()) return;
   if (!operation.called()) forgotten_.insert(found->first);
   reported_.erase(found->first);
+  if (operation.called()) {
+    ended_early_.insert_or_assign(found->first, operation.early_ends());
+    if (ended_early_.size() > settings_.max_open_operations) ended_early_.erase(ended_early_.begin());
+  }
   operations_.erase(found);
 }
 

@@ -125,6 +125,7 @@ class Endpoint final : private Outbox {
   std::optional<Drop> accept(Time now, std::span<std::uint8_t> datagram, Duration age);
   std::optional<Drop> dispatch(Time now, const Header& header, std::span<const std::uint8_t> payload, Duration age);
   std::optional<Drop> to_operation(Time now, const Header& header, std::span<const std::uint8_t> payload);
+  void count_late(Time now, const Header& header, std::size_t payload_bytes, const EarlyEnds& ends);
   const Parameters& parameters_for(std::uint32_t operation) const;
   OpenOperations::iterator open_operation(Time now, std::uint32_t number, const Operation::Identity& identity,
                                           std::uint16_t identified_by);
@@ -156,8 +157,9 @@ class Endpoint final : private Outbox {
 
   std::vector<Parameters> parameters_{Parameters{}};  // ascending by from_operation
   OpenOperations operations_;
-  std::set<std::uint32_t> reported_;   // of the open ones
-  std::set<std::uint32_t> forgotten_;  // never called, given up; at or above next_operation_
+  std::set<std::uint32_t> reported_;                // of the open ones
+  std::map<std::uint32_t, EarlyEnds> ended_early_;  // the latest that retired
+  std::set<std::uint32_t> forgotten_;               // never called, given up; at or above next_operation_
   std::uint32_t next_operation_ = 0;
 
   std::vector<std::uint32_t> next_note_;  // per peer

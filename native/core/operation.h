@@ -51,6 +51,14 @@ struct Call {
 };
 
 class Outbox {
+// Until when each stage would have gone on, had it not been ended early; 0 where it was not. What comes after the end
+// and before that, a longer silence would have let in.
+struct EarlyEnds {
+  Time contributions_until = 0;
+  Time results_until = 0;
+  Time of(Stage stage) const { return stage == Stage::contribution ? contributions_until : results_until; }
+};
+
  public:
   virtual std::uint32_t enqueue(std::uint16_t peer, MessageContent content) = 0;
   // Of a message enqueued open: this part may go; there will be no more, and this is missing of it.
@@ -97,9 +105,9 @@ class Operation {
   Time next_timer() const;
 
   std::uint32_t number() const { return number_; }
-  bool ended_at_bound(Stage stage) const {
-    return (stage == Stage::contribution ? contributions_end_ : results_end_) == StageEnd::bound;
-  }
+  const EarlyEnds& early_ends() const { return early_ends_; }
+  // The results were closed before this peer was heard at all.
+  bool closed_without(std::uint16_t peer) const { return peers_[peer].away; }
   bool called() const { return called_; }
   // The caller's memory is not touched any more once this holds.
   bool ended() const { return ended_; }
@@ -138,7 +146,8 @@ class Operation {
     Arrival of_contribution;
     Arrival of_result;
     bool closed = false;  // its owner takes no more contributions
-    bool heard = false;   // anything of this operation came from it, even if it was of no use
+    bool away = false;    // not heard by the time the results were closed
+    bool heard = false;   // anything of this operation, divided alike, came from it, even if it was of no use
     Sending contribution_sending;
     Sending result_sending;
   };
@@ -217,6 +226,7 @@ class Operation {
   ShardSum sum_;  // of the own shard
   ShardSum::Result own_result_;
   BufferPool::Buffer early_results_;  // bucket-sized, while the own call is late
+  EarlyEnds early_ends_;
   std::size_t early_bytes_ = 0;
 
   std::uint32_t chunk_elements_;

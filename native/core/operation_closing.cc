@@ -122,6 +122,7 @@ void Operation::stream_results(ElementRange arrived) {
 void Operation::close_contributions(Time now, StageEnd end) {
   contributions_end_ = end;
   contributions_closed_at_ = now;
+  if (end == StageEnd::early) early_ends_.contributions_until = contributions_bound();
   const std::size_t size = element_bytes(identity_.format);
   const std::uint8_t* own = called_ ? call_.data + own_shard_.begin * size : nullptr;
   own_result_ = sum_.finish(own, identity_.average);
@@ -148,6 +149,8 @@ void Operation::close_contributions(Time now, StageEnd end) {
 
 void Operation::close_results(Time now, StageEnd stage_end) {
   results_end_ = stage_end;
+  if (stage_end == StageEnd::early) early_ends_.results_until = results_bound();
+  for (Peer& peer : peers_) peer.away = !peer.heard;
   end(now);
 }
 

@@ -88,6 +88,9 @@ HF_CASE(results_of_a_rank_that_said_nothing_are_not_waited_for_to_the_bound) {
   HF_CHECK(bench.operation.ended());
   HF_EQUAL(text(bench.report().results.end), "early");
   HF_EQUAL(text(bench.report().missing), "64-96 ");
+  // What it says when it is back is no reason to wait longer the next time.
+  HF_EQUAL(bench.result(130 * millisecond, 2), "late");
+  HF_CHECK(bench.operation.closed_without(2) && !bench.operation.closed_without(1));
 }
 
 HF_CASE(results_of_a_rank_that_began_are_waited_for) {
