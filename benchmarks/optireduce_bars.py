@@ -38,10 +38,8 @@ def measure(options: argparse.Namespace, rows: list[Row]) -> None:
     for run in range(options.runs):
         for hosts in options.hosts:
             for profile in options.profiles:
-                # A straggler's line asks for uneven shards, which are off by default.
-                config = resolve({"uneven_shards": True} if profile == STRAGGLER else {}).config
                 plan = grid.Plan(
-                    parse_peers(PEERS), hosts, [profile], [options.bytes], options.iterations, config,
+                    parse_peers(PEERS), hosts, [profile], [options.bytes], options.iterations, resolve({}).config,
                     options.seed + run, options.attempts,
                 )  # fmt: skip
                 _measure_missing(plan, options, rows, f"run {run + 1}/{options.runs}, {hosts} hosts, {profile}")

@@ -350,7 +350,8 @@ void bind_engine(nb::module_& module) {
       .def(
           "publish",
           [](Engine& engine, std::uint32_t from_operation, double t_b_s, double t_c_s, double early_wait_ratio,
-             std::uint8_t credit, bool deterministic, double duty_limit_s, std::vector<std::uint8_t> shard_weights) {
+             std::uint8_t credit, bool deterministic, double duty_limit_s, std::vector<std::uint8_t> shard_weights,
+             std::uint8_t division, bool needs_majority) {
             Parameters parameters;
             parameters.from_operation = from_operation;
             parameters.t_b = from_seconds(t_b_s);
@@ -359,14 +360,15 @@ void bind_engine(nb::module_& module) {
             parameters.credit = credit;
             parameters.deterministic = deterministic;
             parameters.duty_limit = from_seconds(duty_limit_s);
-            parameters.division = Division(std::move(shard_weights));
+            parameters.division = Division(std::move(shard_weights), division);
+            parameters.needs_majority = needs_majority;
             const auto reactor = engine.reactor();
             const nb::gil_scoped_release released;
             reactor->publish(parameters);
           },
           nb::kw_only(), "from_operation"_a, "t_b_s"_a, "t_c_s"_a, "early_wait_ratio"_a, "credit"_a, "deterministic"_a,
-          "duty_limit_s"_a, "shard_weights"_a = std::vector<std::uint8_t>{},
-          "Parameters that hold from a named operation on.")
+          "duty_limit_s"_a, "shard_weights"_a = std::vector<std::uint8_t>{}, "division"_a = 1,
+          "needs_majority"_a = false, "Parameters that hold from a named operation on.")
       .def("take_peer_changes",
            [](Engine& engine) {
              const auto changes = engine.reactor()->take_peer_changes();

@@ -7,10 +7,14 @@
 
 namespace holdfast {
 
-Division::Division(std::vector<std::uint8_t> weights)
-    : weights_(std::move(weights)), total_weight_(std::accumulate(weights_.begin(), weights_.end(), std::uint64_t{0})) {
+Division::Division(std::vector<std::uint8_t> weights, std::uint8_t number)
+    : weights_(std::move(weights)),
+      total_weight_(std::accumulate(weights_.begin(), weights_.end(), std::uint64_t{0})),
+      number_(std::clamp<std::uint8_t>(number, 1, max_number)) {
   const bool same = std::adjacent_find(weights_.begin(), weights_.end(), std::not_equal_to<>()) == weights_.end();
-  if (same) weights_.clear();
+  if (!same) return;
+  weights_.clear();
+  number_ = 0;
 }
 
 const Division& Division::even() {

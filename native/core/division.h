@@ -26,21 +26,37 @@ constexpr std::uint32_t peer_of_turn(std::uint32_t rank, std::uint32_t turn, std
   return (rank + num_ranks - turn) % num_ranks;
 }
 
+// Smaller buckets are divided evenly whatever was agreed. There is little to gain, and in a larger one every rank with
+// a weight of at least 1/64 has a shard, so that each hears from all others.
+constexpr bool may_be_uneven(std::uint32_t total, std::uint32_t num_ranks) {
+  return num_ranks > 2 && total / num_ranks >= 64;
+}
+
 // How large each rank's shard is. A rank whose network is slow can have a smaller one; the order in which the ranks'
 // shards lie in the bucket rotates all the same.
 class Division {
  public:
+  static constexpr std::uint8_t max_number = 7;
+
   // Without weights, or with weights for another number of ranks, every shard has the same size.
   Division() = default;
-  explicit Division(std::vector<std::uint8_t> weights);
+  // `number`, 1 to 7, is what packets carry: it differs from that of the division before, so that ranks of which one
+  // has missed an agreement notice it.
+  explicit Division(std::vector<std::uint8_t> weights, std::uint8_t number = 1);
   static const Division& even();
 
+  // What a bucket of this size takes of it.
+  const Division& of_bucket(std::uint32_t total, std::uint32_t num_ranks) const {
+    return weights_.size() == num_ranks && may_be_uneven(total, num_ranks) ? *this : even();
+  }
   ElementRange shard(std::uint32_t total, std::uint32_t num_ranks, std::uint32_t rank, std::uint32_t operation) const;
   const std::vector<std::uint8_t>& weights() const { return weights_; }
+  std::uint8_t number() const { return number_; }  // 0: even
 
  private:
   std::vector<std::uint8_t> weights_;  // by rank; empty: even
   std::uint64_t total_weight_ = 0;
+  std::uint8_t number_ = 0;
 };
 
 }  // namespace holdfast

@@ -14,6 +14,7 @@ Operation::Operation(std::uint32_t number, std::uint16_t rank, std::uint16_t num
       num_ranks_(num_ranks),
       identity_(identity),
       parameters_(parameters),
+      division_(division_of(identity, num_ranks, parameters_)),
       own_shard_(shard_of(rank)),
       outbox_(outbox),
       pool_(pool),
@@ -33,11 +34,14 @@ Operation::Operation(std::uint32_t number, std::uint16_t rank, std::uint16_t num
   }
 }
 
-// Nothing on the wire says how a bucket is divided. Every packet names its elements by their place in the bucket, so of
-// a rank that divides otherwise only what falls inside the shard expected of it is taken.
+const Division& Operation::division_of(const Identity& identity, std::uint16_t num_ranks,
+                                       const Parameters& parameters) {
+  if (identity.delivery == Delivery::exact) return Division::even();
+  return parameters.division.of_bucket(identity.total, num_ranks);
+}
+
 ElementRange Operation::shard_of(std::uint16_t rank) const {
-  const Division& division = identity_.delivery == Delivery::exact ? Division::even() : parameters_.division;
-  return division.shard(identity_.total, num_ranks_, rank, number_);
+  return division_.shard(identity_.total, num_ranks_, rank, number_);
 }
 
 Operation::Identity Operation::identity_of(const Call& call) {
@@ -105,6 +109,9 @@ void Operation::adopt_early_results() {
 std::optional<Drop> Operation::on_packet(Time now, const Header& header, std::span<const std::uint8_t> payload) {
   last_packet_at_ = now;
   if (identity_of(header) != identity_) return note_conflict(now, header.sender);
+  // A rank that missed an agreement, or has it before this one: an element can have two owners then, and none but those
+  // that divide alike may be believed about it.
+  if (header.division != division_.number()) return Drop::other_division;
   peers_[header.sender].heard = true;
   const bool is_contribution = header.stage == Stage::contribution;
   const StageEnd stage_end = is_contribution ? contributions_end_ : results_end_;

@@ -29,7 +29,8 @@ struct Parameters {
   std::uint8_t credit = 0;        // senders this rank hears at once in a stage; 0: all
   bool deterministic = false;     // sum in rank order instead of order of arrival, at the price of memory
   Duration duty_limit = 60 * second;  // an operation the own rank never joins is forgotten after this silence
-  Division division{};  // of bounded operations; exact ones, which must be complete, are always divided evenly
+  Division division{};          // of bounded operations; exact ones, which must be complete, are always divided evenly
+  bool needs_majority = false;  // ranks may divide differently for a while: of them one camp's results count, at most
 };
 
 // What control knows about one stage of the bucket that is called.
@@ -50,7 +51,6 @@ struct Call {
   StageTiming results;
 };
 
-class Outbox {
 // Until when each stage would have gone on, had it not been ended early; 0 where it was not. What comes after the end
 // and before that, a longer silence would have let in.
 struct EarlyEnds {
@@ -59,6 +59,7 @@ struct EarlyEnds {
   Time of(Stage stage) const { return stage == Stage::contribution ? contributions_until : results_until; }
 };
 
+class Outbox {
  public:
   virtual std::uint32_t enqueue(std::uint16_t peer, MessageContent content) = 0;
   // Of a message enqueued open: this part may go; there will be no more, and this is missing of it.
@@ -186,7 +187,9 @@ class Operation {
   void announce_identity();
   void send_contribution(std::uint16_t peer);
   void send_result(std::uint16_t peer);
+  static const Division& division_of(const Identity& identity, std::uint16_t num_ranks, const Parameters& parameters);
   ElementRange shard_of(std::uint16_t rank) const;
+  bool is_one_of_many() const;
   bool expects(std::uint16_t peer) const { return peer != rank_ && outbox_.is_alive(peer); }
   // Does this rank still wait for something of this peer, when everything must arrive?
   bool owes(std::uint16_t peer) const { return !sum_.from(peer).complete() || !peers_[peer].result.complete(); }
@@ -199,6 +202,7 @@ class Operation {
   const std::uint16_t num_ranks_;
   Identity identity_;
   const Parameters parameters_;
+  const Division& division_;  // of this bucket
   const ElementRange own_shard_;
   Outbox& outbox_;
   BufferPool& pool_;
@@ -222,11 +226,11 @@ class Operation {
   Time last_contribution_at_ = 0;
   StageEnd results_end_ = StageEnd::open;
   Time last_result_at_ = 0;
+  EarlyEnds early_ends_;
 
   ShardSum sum_;  // of the own shard
   ShardSum::Result own_result_;
   BufferPool::Buffer early_results_;  // bucket-sized, while the own call is late
-  EarlyEnds early_ends_;
   std::size_t early_bytes_ = 0;
 
   std::uint32_t chunk_elements_;

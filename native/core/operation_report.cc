@@ -43,6 +43,15 @@ ArrivalSpan Operation::since_opening(const Arrival& arrival) const {
   return {arrival.first_at - opened_at_, arrival.last_at - opened_at_};
 }
 
+// Where ranks divide differently, an element has an owner in each camp, and each would have its own result for it. Only
+// one camp can be more than half of all ranks; whoever has not heard as many counts everything as lost.
+bool Operation::is_one_of_many() const {
+  const bool always_alike = identity_.delivery == Delivery::exact || !may_be_uneven(identity_.total, num_ranks_);
+  if (always_alike || !parameters_.needs_majority) return true;
+  const auto heard = std::count_if(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.heard; });
+  return 2 * (1 + heard) > num_ranks_;
+}
+
 // Zeroes what did not arrive, lists it, and adds up how many contributions the rest stands for.
 void Operation::collect_missing() {
   const auto lose = [this](ElementRange range) {
@@ -50,6 +59,10 @@ void Operation::collect_missing() {
     std::memset(call_.data + range.begin * size, 0, range.size() * size);
     report_.missing.push_back(range);
   };
+  if (!is_one_of_many()) {
+    lose({0, identity_.total});
+    return;
+  }
   for (std::uint16_t rank = 0; rank < num_ranks_; ++rank) {
     if (rank == rank_) continue;
     const Peer& peer = peers_[rank];

@@ -26,6 +26,7 @@ const char* name(Drop drop) {
     case Drop::mismatch: return "mismatch";
     case Drop::acknowledges_unsent: return "acknowledges_unsent";
     case Drop::misplaced: return "misplaced";
+    case Drop::other_division: return "other_division";
     case Drop::count_: break;
   }
   return "unknown";
@@ -35,7 +36,7 @@ void encode(const Header& header, std::span<std::uint8_t, header_bytes> out) {
   std::uint8_t* at = out.data();
   at[0] = wire_version;
   at[1] = static_cast<std::uint8_t>(header.type);
-  at[2] = header.flags;
+  at[2] = static_cast<std::uint8_t>(header.flags | header.division << flag::num_bits);
   at[3] = header.key_phase;
   store_big_endian(at + 4, header.job);
   store_big_endian(at + 8, header.epoch);
@@ -59,7 +60,9 @@ bool carries_message(PacketType type) {
 
 // Does the packet make sense by itself: a payload where one belongs, inside the total it claims?
 std::optional<Drop> check_fields(const Header& header, std::size_t payload_bytes) {
-  if ((header.flags & ~flag::all) != 0 || header.transmission > max_transmission) return Drop::malformed;
+  if (header.transmission > max_transmission) return Drop::malformed;
+  const bool divided = header.stage == Stage::contribution || header.stage == Stage::result;
+  if (header.division != 0 && (!divided || (header.flags & flag::exact) != 0)) return Drop::malformed;
   if (!carries_message(header.type)) {
     const bool payload_expected = header.type == PacketType::ack;
     if (header.stage != Stage::none || payload_expected != (payload_bytes != 0)) return Drop::malformed;
@@ -97,7 +100,8 @@ std::optional<Drop> decode(std::span<const std::uint8_t> datagram, std::size_t p
   const Format format = static_cast<Format>(at[15] & 0x0f);
   if (stage > 3 || !is_known(format)) return Drop::malformed;
   out.type = static_cast<PacketType>(at[1]);
-  out.flags = at[2];
+  out.flags = at[2] & flag::all;
+  out.division = at[2] >> flag::num_bits;
   out.key_phase = at[3];
   out.job = load_big_endian<std::uint32_t>(at + 4);
   out.epoch = load_big_endian<std::uint32_t>(at + 8);

@@ -16,7 +16,7 @@
 
 namespace holdfast {
 
-constexpr std::uint8_t wire_version = 2;
+constexpr std::uint8_t wire_version = 3;
 constexpr std::size_t header_bytes = 48;
 constexpr std::size_t tag_bytes = 16;
 // As in QUIC: far more than any path will ever send, and no arithmetic on numbers can wrap.
@@ -40,12 +40,14 @@ constexpr std::uint8_t exact = 2;            // sent again until it arrives
 constexpr std::uint8_t ack_now = 4;          // the sender waits for this acknowledgement
 constexpr std::uint8_t sum = 8;              // the operation wants the sum, not the mean
 constexpr std::uint8_t closed = 16;          // on a result: its owner takes no more contributions
-constexpr std::uint8_t all = 31;
+constexpr int num_bits = 5;
+constexpr std::uint8_t all = (1 << num_bits) - 1;
 }  // namespace flag
 
 struct Header {
   PacketType type = PacketType::ping;
   std::uint8_t flags = 0;
+  std::uint8_t division = 0;   // number of the division into shards, 0 to 7; packed with `flags` into one byte
   std::uint8_t key_phase = 0;  // low eight bits of the sender's key phase
   std::uint32_t job = 0;       // drops strangers cheaply; authentication does the rest
   std::uint32_t epoch = 0;     // membership
@@ -85,6 +87,7 @@ enum class Drop : std::uint8_t {
   mismatch,             // shape, dtype or layout differs from what this rank has
   acknowledges_unsent,  // an ack of a number never sent
   misplaced,            // offset outside what this sender may write
+  other_division,       // of a rank that divides the bucket otherwise
   count_,
 };
 constexpr std::size_t num_drops = static_cast<std::size_t>(Drop::count_);

@@ -60,6 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       message.protection = static_cast<Protection>(input.below(3));
       message.deterministic = input.flag();
       message.measures_deadline = input.flag();
+      message.uneven_shards = input.flag();
       message.warmup_operations = input.take<std::uint32_t>();
       fill(input, message.key_fingerprint);
       message.host_identity = text_from(input);

@@ -35,6 +35,7 @@ class Liar {
     header.type = kind == 4 || kind == 9 ? PacketType::end : kind == 8 ? PacketType::hole : PacketType::data;
     header.flags = static_cast<std::uint8_t>(input_.below(flag::all + 1));
     if (!input_.rarely()) header.flags &= static_cast<std::uint8_t>(~flag::sum);
+    if (input_.rarely()) header.division = static_cast<std::uint8_t>(input_.below(Division::max_number + 1));
     header.operation = next + input_.below(8) - std::min(next, 2u);
     header.format = usual_format();
     header.credit = static_cast<std::uint8_t>(input_.below(3));

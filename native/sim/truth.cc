@@ -88,7 +88,7 @@ ElementRange Truth::shard_of(std::uint32_t operation, std::uint16_t owner) const
   const std::uint32_t total = planned.total;
   const auto& weights = workload_.division().weights();
   std::uint32_t begin = 0;
-  if (!weights.empty() && planned.delivery == Delivery::bounded) {
+  if (!weights.empty() && planned.delivery == Delivery::bounded && total / num_ranks_ >= 64 && num_ranks_ > 2) {
     double weight_sum = 0;
     for (const std::uint8_t weight : weights) weight_sum += weight;
     double reached = 0;

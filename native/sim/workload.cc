@@ -84,7 +84,8 @@ std::vector<std::uint8_t> Workload::gradient(const PlannedOperation& operation, 
   std::vector<float> values(operation.total);
   const auto offset = static_cast<float>(scenario_.rank_bias * rank);
   for (float& value : values) value = static_cast<float>(random.uniform(-1, 1)) + offset;
-  const Division& division = operation.delivery == Delivery::exact ? Division::even() : division_;
+  const Division& division =
+      operation.delivery == Delivery::exact ? Division::even() : division_.of_bucket(operation.total, num_ranks_);
   const ElementRange own = division.shard(operation.total, num_ranks_, rank, operation.number);
   for (std::uint32_t i = own.begin; i < own.end; ++i) values[i] += static_cast<float>(scenario_.owner_bonus);
   std::vector<std::uint8_t> bytes(operation.total * element_bytes(operation.format));

@@ -63,11 +63,11 @@ class Config:
     """Most senders that a rank hears at once in a stage (incast). Default 0: no limit of yours; how many it is within
     the limit follows from the loss that more of them cause. Cost of 1: more rounds on a fast network."""
 
-    uneven_shards: bool = False
-    """Give a rank whose network is persistently slow a smaller shard to sum, agreed by all ranks. Default false: if an
-    agreement reaches some ranks and not others in time, replicas can differ in what both camps summed until the next
-    one, and only the delivered share tells. Must be the same on every rank. No effect with two ranks, nor with `deterministic`. Cost: a small exact
-    operation after every 16 bounded ones."""
+    uneven_shards: bool = True
+    """Give a rank whose network is persistently slow a smaller shard to sum, agreed by all ranks. Default true. Must be
+    the same on every rank. No effect with two ranks, with more than 64, nor with `deterministic`. Cost: a small exact
+    operation after every 16 bounded ones, and a rank that hears no more than half of all ranks (itself included) in an
+    operation counts it as lost: the others may divide otherwise."""
 
     rate_rule: RateRuleName = "model"
     """What the sending rate of a path follows: `model` (default), the largest delivery rate seen (after BBR), or `delay`,

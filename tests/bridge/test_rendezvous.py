@@ -164,6 +164,7 @@ def introduction_of(config: Config, key: bytes) -> _native.Introduction:
         protection=getattr(_native.Protection, config.protection),
         deterministic=config.deterministic,
         measures_deadline=config.deadline_ms is None,
+        uneven_shards=config.uneven_shards,
         warmup_operations=config.warmup_operations,
         key_fingerprint=_native.key_fingerprint(key),
         host_identity=interface.host_identity(),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from holdfast.control.shards import (
     FULL_WEIGHT,
     LEAST_STEP,
+    MAX_NUMBER,
     Division,
     lower_bound_ms,
     optimal_weights,
@@ -140,3 +141,14 @@ def test_weights_fit_a_byte_and_are_the_same_on_every_rank(rates: list[float]) -
     assert max(division.weights) == 64
     assert propose([list(rates)] * 2, Division.even(len(rates))) == division
     assert slowest_ms(division.shares, rates) <= slowest_ms(even.shares, rates) * 1.05
+
+
+def test_every_change_has_another_number_and_even_shards_have_none() -> None:
+    division = Division.even(4)
+    for slow in [0, 1, 2, 3] * 4:
+        following = propose([[0.25 if rank == slow else 1.0 for rank in range(4)]], division)
+        assert following.weights != division.weights
+        assert 1 <= following.number <= MAX_NUMBER
+        assert following.number != division.number
+        division = following
+    assert propose([[1.0] * 4], division).number == 0

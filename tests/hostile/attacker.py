@@ -113,6 +113,7 @@ class Attacker:
             protection=getattr(_native.Protection, config.protection),
             deterministic=config.deterministic,
             measures_deadline=config.deadline_ms is None,
+            uneven_shards=config.uneven_shards,
             warmup_operations=config.warmup_operations,
             key_fingerprint=_native.key_fingerprint(key),
             host_identity=interface.host_identity(),

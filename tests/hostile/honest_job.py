@@ -47,7 +47,13 @@ class Plan:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def config(self) -> Config:
-        defaults = {"join_timeout_s": 30.0, "deadline_ms": 400.0, "exact_deadline_ms": 20_000.0, "datagram_bytes": 1472}
+        defaults: dict[str, Any] = {
+            "join_timeout_s": 30.0,
+            "deadline_ms": 400.0,
+            "exact_deadline_ms": 20_000.0,
+            "datagram_bytes": 1472,
+            "uneven_shards": False,  # whoever sits in a hostile seat takes no part in what the others agree on
+        }
         return Config(**{**defaults, **self.settings})
 
 

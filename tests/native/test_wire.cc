@@ -66,7 +66,8 @@ std::vector<AckRange> every_second_number(std::size_t count) {
 HF_CASE(every_field_survives_the_trip) {
   Header sent;
   sent.type = PacketType::data;
-  sent.flags = flag::last_percentile | flag::exact | flag::sum;
+  sent.flags = flag::last_percentile | flag::ack_now | flag::sum;
+  sent.division = 6;
   sent.key_phase = 0xfe;
   sent.job = 0x01020304;
   sent.epoch = 0x05060708;
@@ -84,7 +85,8 @@ HF_CASE(every_field_survives_the_trip) {
   Header got;
   HF_EQUAL(verdict(decode(encoded(sent), 30, got)), "accepted");
   HF_CHECK(got.type == sent.type && got.stage == sent.stage && got.format == sent.format);
-  HF_EQUAL(int{got.flags}, 11);
+  HF_EQUAL(int{got.flags}, 13);
+  HF_EQUAL(int{got.division}, 6);
   HF_EQUAL(int{got.key_phase}, 0xfe);
   HF_EQUAL(got.job, sent.job);
   HF_EQUAL(got.epoch, sent.epoch);
@@ -109,7 +111,7 @@ HF_CASE(the_bytes_stand_where_the_format_says) {
   header.credit = 9;
   header.transmission = 0xd1d2d3d4d5d6d7d8;
   const Bytes bytes = encoded(header);
-  const Bytes start{2, 1, 2, 7, 0xa1, 0xa2, 0xa3, 0xa4, 0xb1, 0xb2, 0xb3, 0xb4, 0xc1, 0xc2, 9, 0x11, 0xd1, 0xd2};
+  const Bytes start{3, 1, 2, 7, 0xa1, 0xa2, 0xa3, 0xa4, 0xb1, 0xb2, 0xb3, 0xb4, 0xc1, 0xc2, 9, 0x11, 0xd1, 0xd2};
   HF_CHECK(Bytes(bytes.begin(), bytes.begin() + 18) == start);
   HF_EQUAL(load_big_endian<std::uint32_t>(bytes.data() + 32), 1000u);
   HF_EQUAL(load_big_endian<std::uint32_t>(bytes.data() + 36), 640u);
@@ -132,14 +134,31 @@ HF_CASE(unknown_version_type_stage_format_and_flag_are_refused) {
   };
   HF_EQUAL(with(0, 0), "version");
   HF_EQUAL(with(0, 1), "version");
-  HF_EQUAL(with(0, 3), "version");
+  HF_EQUAL(with(0, 2), "version");
+  HF_EQUAL(with(0, 4), "version");
   HF_EQUAL(with(1, 0), "malformed");
   HF_EQUAL(with(1, 7), "malformed");
   HF_EQUAL(with(2, 31), "accepted");
-  HF_EQUAL(with(2, 32), "malformed");
-  HF_EQUAL(with(2, 128), "malformed");
   HF_EQUAL(with(15, 0x41), "malformed");  // stage 4
   HF_EQUAL(with(15, 0x15), "malformed");  // format 5
+}
+
+HF_CASE(only_what_belongs_to_a_bounded_operation_has_a_division) {
+  Header header = contribution();
+  header.division = 7;
+  HF_EQUAL(decoded(header, 64), "accepted");
+  header.stage = Stage::result;
+  HF_EQUAL(decoded(header, 64), "accepted");
+  header.flags = flag::exact;
+  HF_EQUAL(decoded(header, 64), "malformed");
+  header.flags = 0;
+  header.stage = Stage::note;
+  header.format = Format::bytes;
+  HF_EQUAL(decoded(header, 64), "malformed");
+  Header ping;
+  HF_EQUAL(decoded(ping, 0), "accepted");
+  ping.division = 1;
+  HF_EQUAL(decoded(ping, 0), "malformed");
 }
 
 HF_CASE(a_transmission_number_that_would_wrap_the_replay_window_is_refused) {

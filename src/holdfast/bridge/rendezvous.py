@@ -52,6 +52,7 @@ def _join(board: Board, *, config: Config, step_bytes: int, epoch: int, record: 
             protection=getattr(_native.Protection, config.protection),
             deterministic=config.deterministic,
             measures_deadline=config.deadline_ms is None,
+            uneven_shards=config.uneven_shards,
             warmup_operations=config.warmup_operations,
             key_fingerprint=_native.key_fingerprint(job_key),
             host_identity=interface.host_identity(),
@@ -132,7 +133,7 @@ def _check_agreement(introductions: Sequence[_native.Introduction], rank: int) -
         raise KeyMismatch(
             "ranks hold different job keys", peers=strangers, what_to_try="give all ranks the same key_file"
         )
-    for setting in ("protection", "deterministic", "deadline", "warmup_operations"):
+    for setting in ("protection", "deterministic", "deadline", "warmup_operations", "uneven_shards"):
         values = [_setting(introduction, setting) for introduction in introductions]
         peers = [peer for peer, value in enumerate(values) if value != values[rank]]
         if peers:

@@ -15,7 +15,7 @@ All ranks divide alike, so a division follows from a list that all agreed on, an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 FULL_WEIGHT = 64
@@ -24,6 +24,7 @@ LEAST_WEIGHT = 1
 SLOWER_RATIO = 1.5
 RECOVERED_RATIO = 1.25
 """A rank that has a smaller shard gets a full one when it is within this of the others."""
+MAX_NUMBER = 7
 LEAST_STEP = 8
 """An eighth of a full shard: smaller corrections are noise, and not worth an agreement between all ranks."""
 
@@ -34,6 +35,8 @@ class Division:
 
     weights: tuple[int, ...]
     reason: str
+    number: int = 0
+    """What packets carry: 1 to 7, and another than the one before had, so that no rank takes the two for the same."""
 
     @classmethod
     def even(cls, num_ranks: int, reason: str = "no rank is persistently slow") -> Division:
@@ -58,7 +61,11 @@ def propose(rate_rows: Sequence[Sequence[float]], current: Division) -> Division
     rates = [median(row[rank] for row in rate_rows) for rank in range(num_ranks)]
     wanted = _division_for(rates, slow)
     steps = [abs(new - old) for new, old in zip(wanted.weights, current.weights, strict=True)]
-    return wanted if max(steps) > LEAST_STEP else current
+    return replace(wanted, number=_number_after(current, wanted)) if max(steps) > LEAST_STEP else current
+
+
+def _number_after(current: Division, wanted: Division) -> int:
+    return 0 if min(wanted.weights) == max(wanted.weights) else current.number % MAX_NUMBER + 1
 
 
 def _division_for(rates: Sequence[float], slow: Sequence[int]) -> Division:

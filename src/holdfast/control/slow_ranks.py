@@ -57,7 +57,7 @@ class SlowRanks:
         return before.weights != self.division.weights
 
     def _fingerprint(self) -> float:
-        return float(zlib.crc32(repr((self.division.weights, self._rows)).encode()))
+        return float(zlib.crc32(repr((self.division.weights, self.division.number, self._rows)).encode()))
 
     def explain(self) -> str:
         return self.division.reason

@@ -23,6 +23,9 @@ from holdfast.errors import (
 
 logger = logging.getLogger(__name__)
 
+MAX_UNEVEN_RANKS = 64
+"""Every rank tells every other what it hears of all: the exchange grows with the square of their number."""
+
 _SMALLEST_EARLY_CAP = 64 << 20
 
 
@@ -145,6 +148,13 @@ class Link:
         return self.agreement.num_ranks
 
     @property
+    def divides_unevenly(self) -> bool:
+        """Shards may be of different sizes. With two ranks no division is faster than another, and what time decides
+        is not deterministic."""
+        config = self.config
+        return config.uneven_shards and not config.deterministic and 2 < self.num_ranks <= MAX_UNEVEN_RANKS
+
+    @property
     def closed(self) -> bool:
         return self.engine.closed
 
@@ -210,8 +220,9 @@ class Link:
         usual_stage_ms: float,
         credit: int,
         shard_weights: Sequence[int] = (),
+        division: int = 0,
     ) -> None:
-        """The parameters of all operations from this one on. Without weights, every rank's shard has the same size."""
+        """The parameters of all operations from this one on; without weights, every rank's shard has the same size."""
         with self.errors_named():
             self.engine.publish(
                 from_operation=from_operation,
@@ -223,6 +234,8 @@ class Link:
                 # Longer than anybody waits for an exact operation, so that what a late rank was sent is still there.
                 duty_limit_s=2 * self.config.exact_deadline_ms / 1e3,
                 shard_weights=shard_weights,
+                division=division,
+                needs_majority=self.divides_unevenly,
             )
 
     # -- notes: exact messages outside operations -------------------------------------------------------------------

@@ -48,7 +48,7 @@ class TransposeAllReduce:
         self._warmup_stages_ms: dict[int, list[float]] = {}  # by bytes
         self._num_warmup_started: Counter[int] = Counter()  # by bytes
         self._credit = 0
-        self._shards = self._shard_agreement()
+        self._shards = ShardAgreement(link.num_ranks) if link.divides_unevenly else None
         # (From operation, division): the one in force, and perhaps one to come.
         self._divisions = [(0, Division.even(link.num_ranks))]
         self._exchanges: dict[int, tuple[Pending, array.array[float]]] = {}  # under way, by operation
@@ -210,12 +210,6 @@ class TransposeAllReduce:
 
     # -- uneven shards ------------------------------------------------------------------------------------------------
 
-    def _shard_agreement(self) -> ShardAgreement | None:
-        """With two ranks no division is faster than another; and what time decides is not deterministic."""
-        if self.link.num_ranks <= 2 or self.config.deterministic or not self.config.uneven_shards:
-            return None
-        return ShardAgreement(self.link.num_ranks)
-
     def _agree_on_shards(self, shards: ShardAgreement, adaptation: Adaptation) -> None:
         holds_from = shards.before_call(
             self._next_operation, self._start_view_exchange, self._poll_view_exchange, self._give_up_view_exchange
@@ -289,6 +283,7 @@ class TransposeAllReduce:
                 usual_stage_ms=bound_ms,
                 credit=self._credit,
                 shard_weights=division.weights,
+                division=division.number,
             )
 
     def explain(self) -> list[str]:

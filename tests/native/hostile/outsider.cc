@@ -181,7 +181,10 @@ void Outsider::compose_version(const Target& target, Composed& out) {
 void Outsider::compose_malformed(const Target& target, Composed& out) {
   Header header = plausible(target);
   switch (random_.below(5)) {
-    case 0: header.flags = 0x80; break;
+    case 0:
+      header.flags = flag::exact;
+      header.division = 1;  // what is exact is divided evenly
+      break;
     case 1: header.stage = Stage::none; break;
     case 2: header.offset = header.total + 1; break;
     case 3: header.transmission = max_transmission + 1; break;
