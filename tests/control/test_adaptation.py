@@ -55,7 +55,7 @@ def test_a_network_that_stays_slow_is_measured_again_and_then_fits() -> None:
         made.observe(KEY, (stage(took_ms, bound_ms, min(took_ms, bound_ms)),) * 2, 0.0, ALL_ARRIVED)
         made.timing(KEY)
     # Twice the old bound was not enough at first, so it took more than one round.
-    assert 45.0 < made.bound.t_b_ms < 60.0
+    assert 45.0 < made.t_b_ms < 60.0
     assert sum(hits[-100:]) <= 20
     assert "measured again" in made.bound.reason
 
@@ -64,7 +64,29 @@ def test_a_given_bound_is_never_changed() -> None:
     made = adaptation(HardBound.given(10.0))
     for _ in range(400):
         made.observe(KEY, (stage(50.0, 5.0),) * 2, 0.0, ALL_ARRIVED)
-    assert made.bound.t_b_ms == 5.0
+    assert made.t_b_ms == made.timing(KEY).stage_ms == 5.0
+
+
+def test_a_machine_that_became_a_little_slower_gets_a_little_more_time() -> None:
+    made, noise = adaptation(), random.Random(4)
+    hits = []
+    for _ in range(200):
+        bound_ms = made.timing(KEY).stage_ms
+        took_ms = 21.0 * noise.uniform(0.95, 1.05)
+        hits.append(took_ms >= bound_ms)
+        made.observe(KEY, (stage(took_ms, bound_ms),) * 2, 0.0, ALL_ARRIVED)
+    assert sum(hits[100:]) <= 10
+    assert 20.0 < made.t_b_ms < 23.0
+    assert made.bound.t_b_ms == 20.0
+    assert "more than 5% of the stages since reached it" in made.explain()[0]
+
+
+def test_nobody_waits_longer_because_a_rank_is_away() -> None:
+    made = adaptation()
+    for _ in range(50):
+        bound_ms = made.timing(KEY).stage_ms
+        made.observe(KEY, (stage(bound_ms, bound_ms, lost=1000),) * 2, 0.0, ALL_ARRIVED)
+    assert made.t_b_ms == 20.0
 
 
 def test_credit_falls_with_incast_and_never_passes_its_limit() -> None:

@@ -167,7 +167,7 @@ class Handle:
             elapsed_p50_ms=_percentile(elapsed, 0.50),
             elapsed_p99_ms=_percentile(elapsed, 0.99),
             elapsed_max_ms=elapsed[-1] if elapsed else 0.0,
-            deadline_ms=2 * adaptation.bound.t_b_ms if (adaptation := self._reducer.adaptation) else None,
+            deadline_ms=2 * adaptation.t_b_ms if (adaptation := self._reducer.adaptation) else None,
             ended_early=self._totals.ended_early,
             ended_at_bound=self._totals.ended_at_bound,
             incomplete_by_peer=dict(self._totals.incomplete_by_peer),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from holdfast.control.bound_margin import BoundMargin
 from holdfast.control.change import NetworkChange
 from holdfast.control.early_timeout import EarlyTimeout, StageEnd, stage_sample_ms
 from holdfast.control.early_wait import EarlyWait
@@ -52,6 +53,11 @@ class StageSeen:
     def expected(self) -> int:
         return sum(self.expected_by_peer.values())
 
+    @property
+    def heard_everybody(self) -> bool:
+        """No sender was away."""
+        return all(self.received_by_peer[peer] > 0 for peer, expected in self.expected_by_peer.items() if expected)
+
 
 @dataclass(frozen=True)
 class PacketsSeen:
@@ -91,12 +97,22 @@ class Adaptation:
         self._incast = Incast(num_ranks)
         self._most_credit = most_credit
         self._buckets: dict[BucketKey, _Bucket] = {}
+        self._margin = BoundMargin()
         self._change = NetworkChange()
         self._recalibration: Recalibration | None = None
 
     @property
     def credit(self) -> int:
         return min(self._incast.credit, self._most_credit) if self._most_credit else self._incast.credit
+
+    @property
+    def t_b_ms(self) -> float:
+        """Of the bucket that it was measured with, as it is in force now."""
+        return self.bound.t_b_ms * self._widening
+
+    @property
+    def _widening(self) -> float:
+        return self._margin.ratio * (1.0 if self._recalibration is None else WIDENING)
 
     def timing(self, key: BucketKey) -> Timing:
         stage_ms = self._stage_ms(key)
@@ -123,10 +139,13 @@ class Adaptation:
             self._observe_change(bucket, stages)
 
     def _stage_ms(self, key: BucketKey) -> float:
-        return self.bound.stage_ms(key[1]) * (1.0 if self._recalibration is None else WIDENING)
+        return self.bound.stage_ms(key[1]) * self._widening
 
     def _observe_change(self, bucket: _Bucket, stages: Sequence[StageSeen]) -> None:
         if self._recalibration is None:
+            for stage in stages:
+                if stage.heard_everybody:
+                    self._margin.observe(hit_bound=stage.end == "bound")
             hit_bound = any(stage.end == "bound" for stage in stages)
             t_c_ms = sum(early.t_c_ms for early in bucket.early)
             if self._change.observe(hit_bound=hit_bound, t_c_ms=t_c_ms) is not None:
@@ -134,13 +153,14 @@ class Adaptation:
         elif self._recalibration.add(bucket.samples_ms[0], stages[0].samples_ms):
             before, self.bound = self.bound, self._recalibration.bound(self.bound)
             self._change.recalibrated(before.t_b_ms, self.bound.t_b_ms)
-            self._recalibration = None
+            self._recalibration, self._margin = None, BoundMargin()
 
     def explain(self) -> list[str]:
         standing = self._change if self._recalibration is None else self._recalibration
         changes = [f"network: {standing.explain()}"] if self.bound.num_bytes else []
         lines = [
-            f"bound: neither stage of an operation, contributions or results, lasts longer than t_B; {self.bound.reason}",
+            f"bound: neither stage of an operation, contributions or results, lasts longer than t_B; {self.bound.reason}"
+            + self._margin.explain(),
             *changes,
             "early end: a stage ends sooner when the last percentile of every sender has begun to come and then nothing "
             f"new comes for a share x of t_C, what the stage usually takes; {self._early_wait.explain()}",
