@@ -26,8 +26,8 @@ constexpr std::uint32_t peer_of_turn(std::uint32_t rank, std::uint32_t turn, std
   return (rank + num_ranks - turn) % num_ranks;
 }
 
-// Smaller buckets are divided evenly whatever was agreed. There is little to gain, and in a larger one every rank with
-// a weight of at least 1/64 has a shard, so that each hears from all others.
+// Smaller buckets are divided evenly whatever was agreed. There is little to gain, and with weights from 1 to 64 every
+// rank has a shard of a larger one, so that each hears from all others.
 constexpr bool may_be_uneven(std::uint32_t total, std::uint32_t num_ranks) {
   return num_ranks > 2 && total / num_ranks >= 64;
 }

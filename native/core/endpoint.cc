@@ -227,7 +227,7 @@ std::optional<Drop> Endpoint::to_operation(Time now, const Header& header, std::
   if (found == operations_.end()) {
     if (number < next_operation_ || forgotten_.contains(number)) {
       if (header.type == PacketType::end) return std::nullopt;  // an end repeated, nothing lost
-      if (const auto ended = ended_early_.find(number); ended != ended_early_.end()) {
+      if (const auto ended = retired_ends_.find(number); ended != retired_ends_.end()) {
         count_late(now, header, payload.size(), ended->second);
       }
       return Drop::late;
@@ -277,9 +277,9 @@ void Endpoint::after_event(OpenOperations::iterator found) {
   if (!operation.retired()) return;
   if (!operation.called()) forgotten_.insert(found->first);
   reported_.erase(found->first);
-  if (operation.called()) {
-    ended_early_.insert_or_assign(found->first, operation.early_ends());
-    if (ended_early_.size() > settings_.max_open_operations) ended_early_.erase(ended_early_.begin());
+  if (operation.called() && !operation.closed_without_somebody()) {
+    retired_ends_.insert_or_assign(found->first, operation.early_ends());
+    if (retired_ends_.size() > settings_.max_open_operations) retired_ends_.erase(retired_ends_.begin());
   }
   operations_.erase(found);
 }

@@ -157,9 +157,9 @@ class Endpoint final : private Outbox {
 
   std::vector<Parameters> parameters_{Parameters{}};  // ascending by from_operation
   OpenOperations operations_;
-  std::set<std::uint32_t> reported_;                // of the open ones
-  std::map<std::uint32_t, EarlyEnds> ended_early_;  // the latest that retired
-  std::set<std::uint32_t> forgotten_;               // never called, given up; at or above next_operation_
+  std::set<std::uint32_t> reported_;                 // of the open ones
+  std::map<std::uint32_t, EarlyEnds> retired_ends_;  // of the latest that retired, with all ranks heard
+  std::set<std::uint32_t> forgotten_;                // never called, given up; at or above next_operation_
   std::uint32_t next_operation_ = 0;
 
   std::vector<std::uint32_t> next_note_;  // per peer

@@ -219,6 +219,10 @@ std::uint8_t* Operation::result_memory(ElementRange range) {
   return base + range.begin * element_bytes(identity_.format);
 }
 
+bool Operation::closed_without_somebody() const {
+  return std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.away; });
+}
+
 // ---------------------------------------------------------------------------------------------------- time and peers
 
 void Operation::on_peer_gone(Time now, std::uint16_t peer) {

@@ -91,6 +91,8 @@ class Operation {
 
   Operation(std::uint32_t number, std::uint16_t rank, std::uint16_t num_ranks, const Identity& identity,
             std::uint16_t identified_by, Time now, const Parameters& parameters, Outbox& outbox, BufferPool& pool);
+  Operation(const Operation&) = delete;  // it refers to its own parameters
+  Operation& operator=(const Operation&) = delete;
 
   static Identity identity_of(const Call& call);
   static Identity identity_of(const Header& header);
@@ -109,6 +111,7 @@ class Operation {
   const EarlyEnds& early_ends() const { return early_ends_; }
   // The results were closed before this peer was heard at all.
   bool closed_without(std::uint16_t peer) const { return peers_[peer].away; }
+  bool closed_without_somebody() const;
   bool called() const { return called_; }
   // The caller's memory is not touched any more once this holds.
   bool ended() const { return ended_; }
@@ -147,7 +150,7 @@ class Operation {
     Arrival of_contribution;
     Arrival of_result;
     bool closed = false;  // its owner takes no more contributions
-    bool away = false;    // not heard by the time the results were closed
+    bool away = false;    // not heard, or not dividing alike, by the time the results were closed
     bool heard = false;   // anything of this operation, divided alike, came from it, even if it was of no use
     Sending contribution_sending;
     Sending result_sending;
@@ -189,7 +192,7 @@ class Operation {
   void send_result(std::uint16_t peer);
   static const Division& division_of(const Identity& identity, std::uint16_t num_ranks, const Parameters& parameters);
   ElementRange shard_of(std::uint16_t rank) const;
-  bool is_one_of_many() const;
+  bool heard_majority() const;
   bool expects(std::uint16_t peer) const { return peer != rank_ && outbox_.is_alive(peer); }
   // Does this rank still wait for something of this peer, when everything must arrive?
   bool owes(std::uint16_t peer) const { return !sum_.from(peer).complete() || !peers_[peer].result.complete(); }

@@ -60,8 +60,8 @@ Time Operation::early_close_at(Stage stage) const {
   bool heard_anybody = contributions;
   for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) {
     if (!expects(peer)) continue;
-    // Whoever had nothing to say in the whole first stage is away: its results are not waited for to the bound, once
-    // those of the others are in.
+    // Whoever had nothing to say in the whole first stage is away, or divides otherwise: its results are not waited for
+    // to the bound, once those of the others are in.
     if (!contributions && own_shard_.size() != 0 && !peers_[peer].heard) {
       all_ended = false;  // though the silence must last its whole time
       continue;
@@ -150,7 +150,7 @@ void Operation::close_contributions(Time now, StageEnd end) {
 void Operation::close_results(Time now, StageEnd stage_end) {
   results_end_ = stage_end;
   if (stage_end == StageEnd::early) early_ends_.results_until = results_bound();
-  for (Peer& peer : peers_) peer.away = !peer.heard;
+  for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) peers_[peer].away = peer != rank_ && !peers_[peer].heard;
   end(now);
 }
 

@@ -45,7 +45,7 @@ ArrivalSpan Operation::since_opening(const Arrival& arrival) const {
 
 // Where ranks divide differently, an element has an owner in each camp, and each would have its own result for it. Only
 // one camp can be more than half of all ranks; whoever has not heard as many counts everything as lost.
-bool Operation::is_one_of_many() const {
+bool Operation::heard_majority() const {
   const bool always_alike = identity_.delivery == Delivery::exact || !may_be_uneven(identity_.total, num_ranks_);
   if (always_alike || !parameters_.needs_majority) return true;
   const auto heard = std::count_if(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.heard; });
@@ -59,7 +59,7 @@ void Operation::collect_missing() {
     std::memset(call_.data + range.begin * size, 0, range.size() * size);
     report_.missing.push_back(range);
   };
-  if (!is_one_of_many()) {
+  if (!heard_majority()) {
     lose({0, identity_.total});
     return;
   }

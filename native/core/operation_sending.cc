@@ -40,6 +40,7 @@ MessageContent Operation::message_of(Stage stage) const {
   content.average = identity_.average;
   content.operation = number_;
   content.layout = identity_.layout;
+  // After a mismatch the identity is what this rank called, which may be divided otherwise than what was opened.
   content.division = division_of(identity_, num_ranks_, parameters_).number();
   content.format = identity_.format;
   content.total = identity_.total;

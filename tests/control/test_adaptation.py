@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 import pytest
@@ -79,6 +80,23 @@ def test_a_machine_that_became_a_little_slower_gets_a_little_more_time() -> None
     assert 20.0 < made.t_b_ms < 23.0
     assert made.bound.t_b_ms == 20.0
     assert "more than 5% of the stages since reached it" in made.explain()[0]
+
+
+def test_a_rank_that_calls_late_does_not_make_its_bound_wider() -> None:
+    made = adaptation()
+    for _ in range(50):
+        bound_ms = made.timing(KEY).stage_ms
+        over = dataclasses.replace(stage(bound_ms, bound_ms), before_call=True)
+        made.observe(KEY, (over, stage(5.0, bound_ms)), 0.0, ALL_ARRIVED)
+    assert made.t_b_ms == 20.0
+
+
+def test_an_operation_of_which_nothing_is_known_changes_nothing() -> None:
+    made = adaptation()
+    forgotten = StageSeen("bound", 0.0, dict.fromkeys((1, 2, 3), 0), dict.fromkeys((1, 2, 3), 0), [None] * 3)
+    for _ in range(50):
+        made.observe(KEY, (forgotten, forgotten), 0.0, ALL_ARRIVED)
+    assert made.t_b_ms == 20.0
 
 
 def test_nobody_waits_longer_because_a_rank_is_away() -> None:

@@ -44,6 +44,8 @@ class StageSeen:
     expected_by_peer: Mapping[int, int]
     samples_ms: Sequence[float | None]
     """What the peers announced that this stage took them the last time."""
+    before_call: bool = False
+    """It was over when this rank called: how long it lasted was not the network's doing."""
 
     @property
     def received(self) -> int:
@@ -54,9 +56,10 @@ class StageSeen:
         return sum(self.expected_by_peer.values())
 
     @property
-    def heard_everybody(self) -> bool:
-        """No sender was away."""
-        return all(self.received_by_peer[peer] > 0 for peer, expected in self.expected_by_peer.items() if expected)
+    def tells_pace(self) -> bool:
+        """Every sender had something to say, and this rank was there to hear it."""
+        expected = [peer for peer, elements in self.expected_by_peer.items() if elements]
+        return bool(expected) and not self.before_call and all(self.received_by_peer[peer] > 0 for peer in expected)
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ class Adaptation:
 
     @property
     def _widening(self) -> float:
-        return self._margin.ratio * (1.0 if self._recalibration is None else WIDENING)
+        return self._margin.ratio if self._recalibration is None else WIDENING
 
     def timing(self, key: BucketKey) -> Timing:
         stage_ms = self._stage_ms(key)
@@ -144,7 +147,7 @@ class Adaptation:
     def _observe_change(self, bucket: _Bucket, stages: Sequence[StageSeen]) -> None:
         if self._recalibration is None:
             for stage in stages:
-                if stage.heard_everybody:
+                if stage.tells_pace:
                     self._margin.observe(hit_bound=stage.end == "bound")
             hit_bound = any(stage.end == "bound" for stage in stages)
             t_c_ms = sum(early.t_c_ms for early in bucket.early)

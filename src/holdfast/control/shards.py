@@ -36,7 +36,8 @@ class Division:
     weights: tuple[int, ...]
     reason: str
     number: int = 0
-    """What packets carry: 1 to 7, and another than the one before had, so that no rank takes the two for the same."""
+    """What packets carry: 1 to 7, and another than the last ones had, so that no rank takes the two for the same. Even
+    shards are 0 on the wire, whatever this is."""
 
     @classmethod
     def even(cls, num_ranks: int, reason: str = "no rank is persistently slow") -> Division:
@@ -65,7 +66,8 @@ def propose(rate_rows: Sequence[Sequence[float]], current: Division) -> Division
 
 
 def _number_after(current: Division, wanted: Division) -> int:
-    return 0 if min(wanted.weights) == max(wanted.weights) else current.number % MAX_NUMBER + 1
+    """Counted on through even shards: an operation that was opened early may still be divided as before those."""
+    return current.number if min(wanted.weights) == max(wanted.weights) else current.number % MAX_NUMBER + 1
 
 
 def _division_for(rates: Sequence[float], slow: Sequence[int]) -> Division:

@@ -24,6 +24,7 @@ def stages_seen(report: _native.OperationReport, own_rank: int) -> tuple[StageSe
         {rank: peer.contributed for rank, peer in peers.items()},
         {rank: peer.contribution_size for rank, peer in peers.items()},
         [peer.contributions_sample_us / 1e3 or None for peer in peers.values()],
+        before_call=report.waited_for_call_s >= report.contributions_s,
     )
     results = StageSeen(
         cast(StageClosed, report.results_end.name),

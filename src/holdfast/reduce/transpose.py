@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import array
 import logging
-import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -32,8 +31,6 @@ logger = logging.getLogger(__name__)
 # The native side ends every operation by its deadline; this much later something is wrong with the thread itself.
 _GRACE_S = 5.0
 _AGREEMENT_LAYOUT = 0xA9EE
-# Operations that a peer opens take the bound that was published last; being a hundredth off costs less than telling.
-_WORTH_PUBLISHING = 0.01
 
 
 class TransposeAllReduce:
@@ -51,7 +48,6 @@ class TransposeAllReduce:
         self._warmup_stages_ms: dict[int, list[float]] = {}  # by bytes
         self._num_warmup_started: Counter[int] = Counter()  # by bytes
         self._credit = 0
-        self._published_t_b_ms = math.inf
         self._shards = ShardAgreement(link.num_ranks) if link.divides_unevenly else None
         # (From operation, division): the one in force, and perhaps one to come.
         self._divisions = [(0, Division.even(link.num_ranks))]
@@ -253,12 +249,11 @@ class TransposeAllReduce:
         bound_before = adaptation.bound
         adaptation.observe(pending.key, stages_seen(report, own_rank), late_ratio(report, own_rank), packets)
         new_bound, new_credit = adaptation.bound is not bound_before, adaptation.credit != self._credit
-        moved = abs(adaptation.t_b_ms / self._published_t_b_ms - 1) > _WORTH_PUBLISHING
         if new_bound:
             logger.info("[rank %d] %s", own_rank, adaptation.bound.reason)
         if new_credit:
             logger.info("[rank %d] %s", own_rank, adaptation.explain_credit())
-        if new_bound or new_credit or moved:
+        if new_bound or new_credit:
             self._publish(adaptation)
 
     def adopt(self, bound: HardBound) -> None:
@@ -277,7 +272,8 @@ class TransposeAllReduce:
     def _publish(self, adaptation: Adaptation) -> None:
         """What holds for operations that a peer opens before this rank calls them."""
         self._credit = adaptation.credit
-        self._published_t_b_ms = bound_ms = adaptation.t_b_ms
+        # Without the margin: whoever calls late would else send its shard's results later than the others wait.
+        bound_ms = adaptation.bound.t_b_ms
         if self._divisions[-1][0] <= self._next_operation:
             self._divisions = self._divisions[-1:]
         # A later block takes the place of those that begin with it or after it: so what is to come is said again.
