@@ -8,7 +8,28 @@ namespace {
 constexpr Duration stretch = 10 * millisecond;
 constexpr Duration longest_stretch = 4 * stretch;  // longer ones hold a pause, in which nothing was to be sent
 
+// So much of what the card can send is offered to it, all paths together. The estimate is the best of many, a few
+// percent too high; more would only stand in the peers' ports.
+constexpr double utilisation = 0.98;
+// A path that has fallen behind may use what the others, which have sent everything, leave of the card; not all of it
+// where there are many, because two such paths of two ranks may meet at one port.
+constexpr double most_even_shares = 3;
+
 }  // namespace
+
+double CardUse::share(std::uint32_t credit) const {
+  if (num_paths == 0) return 0;
+  const auto heard_at_a_time = [credit](std::uint32_t ranks) {
+    return static_cast<double>(std::clamp(ranks, 1u, credit == 0 ? UINT32_MAX : credit));
+  };
+  const double sharing = std::max(heard_at_a_time(num_sending), heard_at_a_time(num_paths) / most_even_shares);
+  return utilisation * bytes_per_second / sharing;
+}
+
+Duration CardUse::wait_behind(std::uint64_t bytes) const {
+  if (bytes_per_second <= 0) return 0;
+  return static_cast<Duration>(static_cast<double>(waiting_bytes + bytes) / bytes_per_second * second);
+}
 
 void CardRate::on_queue(Time now, std::uint64_t waiting_bytes) {
   if (waiting_bytes > 0) busy_ += now - seen_at_;

@@ -132,7 +132,7 @@ class Endpoint final : private Outbox {
   void after_event(OpenOperations::iterator operation);
   void complete_report(OperationReport& report);
   void share_bandwidth();
-  CardShare card_share(std::uint64_t queue_bytes) const;
+  CardUse card_use(std::uint64_t queue_bytes) const;
   void sweep_operations();
   void forward_path_events(std::uint16_t peer);
   void notice_peer_changes(Time now);

@@ -91,7 +91,7 @@ std::optional<Drop> Path::on_ack(Time now, std::span<const std::uint8_t> payload
     // What the network alone took: how long threads wait for their core says nothing about its queues.
     const Duration network_rtt = std::max<Duration>(settled_.rtt_sample - ack->delay - age, microsecond);
     rate_.on_acknowledged(now, settled_.acknowledged_bytes, settled_.newest.delivery, settled_.newest.sent_at,
-                          settled_.has_rtt_sample ? network_rtt : 0);
+                          settled_.has_rtt_sample ? network_rtt : 0, settled_.card_wait + ack->card_wait);
     probe_backoff_ = 0;
   }
   ledger_.detect_loss(now, rtt_, settled_);
@@ -197,10 +197,10 @@ Header Path::base_header(PacketType type) const {
   return header;
 }
 
-bool Path::fill(Time now, TransmitBatch& batch, const CardShare& card) {
+bool Path::fill(Time now, TransmitBatch& batch, const CardUse& card) {
   batch.clear();
   batch.peer = settings_.peer_rank;
-  card_bytes_per_second_ = card.bytes_per_second;
+  card_ = card;
   const std::uint64_t most = pacer_.burst_bytes(pacing_bytes_per_second());
   // Asked once: a burst that may begin may also end, else every wake-up would move a single packet.
   const bool pace_allows = card.has_room && pacer_.ready_at() <= now;
@@ -208,8 +208,9 @@ bool Path::fill(Time now, TransmitBatch& batch, const CardShare& card) {
     const std::size_t bytes = header_bytes + planned->payload_bytes + tag_bytes_of(settings_.protection);
     if (batch.num_datagrams != 0 && (bytes > batch.datagram_bytes || batch.total_bytes + bytes > most)) break;
     if (!batch.has_room(bytes)) break;
+    const Duration card_wait = card.wait_behind(batch.total_bytes);
     append(now, *planned, batch);
-    after_sent(now, *planned, bytes);
+    after_sent(now, *planned, bytes, card_wait);
     if (bytes < batch.datagram_bytes) break;  // a shorter datagram must be the last
   }
   if (batch.num_datagrams == 0) return false;
@@ -217,7 +218,7 @@ bool Path::fill(Time now, TransmitBatch& batch, const CardShare& card) {
   return true;
 }
 
-double Path::pacing_bytes_per_second() const { return rate_.pacing_bytes_per_second(card_bytes_per_second_); }
+double Path::pacing_bytes_per_second() const { return rate_.pacing_bytes_per_second(card_.share(peer_credit_)); }
 
 std::optional<Path::Planned> Path::plan_next(Time now, bool pace_allows) {
   if (auto planned = plan_control(now)) return planned;
@@ -232,10 +233,11 @@ std::optional<Path::Planned> Path::plan_control(Time now) {
     planned.header = base_header(PacketType::ack);
     Ack ack;
     ack.delay = now - largest_received_at_;
+    ack.card_wait = card_.wait_behind(0);
     ack.receive_window = settings_.receive_window;
     const std::uint64_t largest = received_.ranges().back().last;
     if (largest > acknowledged_span) received_.forget_below(largest - acknowledged_span);
-    const std::size_t room = (payload_bytes(settings_.datagram_bytes, settings_.protection) - 26) / 8 + 1;
+    const std::size_t room = (payload_bytes(settings_.datagram_bytes, settings_.protection) - min_ack_bytes) / 8 + 1;
     ack.ranges = received_.newest_first(std::min(room, max_ack_ranges));
     ack_body_ = encode(ack);
     planned.payload = ack_body_.data();
@@ -373,7 +375,7 @@ void Path::append(Time, Planned& planned, TransmitBatch& batch) {
   batch.total_bytes += bytes;
 }
 
-void Path::after_sent(Time now, const Planned& planned, std::size_t datagram_bytes) {
+void Path::after_sent(Time now, const Planned& planned, std::size_t datagram_bytes, Duration card_wait) {
   ++counters_.datagrams_sent;
   counters_.bytes_sent += datagram_bytes;
   switch (planned.header.type) {
@@ -401,6 +403,7 @@ void Path::after_sent(Time now, const Planned& planned, std::size_t datagram_byt
   }
   SentPacket packet;
   packet.sent_at = now;
+  packet.card_wait = card_wait;
   packet.bytes = static_cast<std::uint32_t>(datagram_bytes);
   packet.message = planned.message == nullptr ? 0 : planned.message->id();
   packet.offset = planned.chunk.range.begin;

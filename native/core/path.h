@@ -83,7 +83,7 @@ class Path {
   void say_goodbye() { bye_pending_ = true; }
   // Fills one batch with what may leave now; without room in the network card only what is small and urgent. False:
   // nothing.
-  bool fill(Time now, TransmitBatch& batch, const CardShare& card = {});
+  bool fill(Time now, TransmitBatch& batch, const CardUse& card = {});
   // Messages that ended since the last call: exact ones acknowledged in full, bounded ones sent in full.
   std::vector<std::uint32_t> take_finished() { return std::exchange(finished_, {}); }
 
@@ -130,7 +130,7 @@ class Path {
   Planned plan_message_packet(OutgoingMessage& message, PacketType type);
   const OutgoingMessage* next_with_chunk() const;
   void append(Time now, Planned& planned, TransmitBatch& batch);
-  void after_sent(Time now, const Planned& planned, std::size_t datagram_bytes);
+  void after_sent(Time now, const Planned& planned, std::size_t datagram_bytes, Duration card_wait);
   void note_app_limited();
   void settle(Time now);
   void sweep_finished();
@@ -149,7 +149,7 @@ class Path {
   RttEstimator rtt_;
   RateController rate_;
   Pacer pacer_;
-  double card_bytes_per_second_ = 0;  // this path's share of the card; 0: not known
+  CardUse card_;  // when this path last had something to send
   ReplayWindow replay_;
   NumberRanges received_{max_ack_ranges};
   PathCounters counters_;

@@ -30,7 +30,7 @@ DeliverySnapshot RateController::on_sent(Time now, std::uint64_t bytes_in_flight
 }
 
 void RateController::on_acknowledged(Time now, std::uint64_t bytes, const DeliverySnapshot& newest, Time newest_sent_at,
-                                     Duration rtt) {
+                                     Duration rtt, Duration card_wait) {
   delivered_bytes_ += bytes;
   delivered_at_ = now;
   first_sent_at_ = newest_sent_at;
@@ -42,6 +42,7 @@ void RateController::on_acknowledged(Time now, std::uint64_t bytes, const Delive
   sample.lost_bytes = lost_bytes_;
   sample.app_limited = newest.app_limited;
   sample.rtt = rtt;
+  sample.card_wait = card_wait;
   sample.round_started = newest.delivered_bytes >= round_ends_at_;
   if (sample.round_started) round_ends_at_ = delivered_bytes_;
   lost_bytes_ = 0;

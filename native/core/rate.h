@@ -34,8 +34,8 @@ class RateController {
 
   DeliverySnapshot on_sent(Time now, std::uint64_t bytes_in_flight);
   // `newest` is the latest-sent packet among those newly acknowledged.
-  void on_acknowledged(Time now, std::uint64_t bytes, const DeliverySnapshot& newest, Time newest_sent_at,
-                       Duration rtt);
+  void on_acknowledged(Time now, std::uint64_t bytes, const DeliverySnapshot& newest, Time newest_sent_at, Duration rtt,
+                       Duration card_wait = 0);
   void on_lost(std::uint64_t bytes);
   // The sender has nothing more to send, or starts anew, with this much in flight: samples until that much and one more
   // packet were delivered say little about the path.

@@ -14,10 +14,10 @@ constexpr double window_gain = 2;
 constexpr double startup_growth = 1.25;
 constexpr int startup_patience_rounds = 3;
 
-// The round trip is the network's alone: beyond the base it holds the own card's queue, a millisecond or two, and what
-// waits at the peer's port.
+// The round trip is the network's alone, without what packets and acks waited in the hosts' own cards: beyond the base
+// it holds what stands at the peer's port and at this rank's.
 constexpr int tolerable_round_trips = 5;
-constexpr Duration tolerable_queue = 5 * millisecond;
+constexpr Duration tolerable_queue = 3 * millisecond;
 
 constexpr Duration initial_rtt_guess = millisecond;
 // The smallest window may always leave within this time: one round of a minute (a stopped process) must not set a rate
@@ -41,8 +41,10 @@ void ModelRule::on_sample(const RateSample& sample) {
   if (sample.bytes_per_second > 0 && !says_less) bandwidth_.add(round_, sample.bytes_per_second);
   add_aggregation_sample(sample.now, sample.acknowledged_bytes);
   advance_phase(sample);
-  if (sample.rtt > 0)
-    smoothed_rtt_ = smoothed_rtt_ == 0 ? sample.rtt : smoothed_rtt_ + (sample.rtt - smoothed_rtt_) / 4;
+  if (sample.rtt > 0) {
+    const Duration in_network = std::max(base_rtt_.value(), sample.rtt - sample.card_wait);
+    smoothed_rtt_ = smoothed_rtt_ == 0 ? in_network : smoothed_rtt_ + (in_network - smoothed_rtt_) / 4;
+  }
 }
 
 void ModelRule::add_aggregation_sample(Time now, std::uint64_t bytes) {

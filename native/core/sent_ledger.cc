@@ -73,6 +73,7 @@ bool SentLedger::acknowledge(const Ack& ack, Time now, Settled& settled) {
     // Only the largest number says when it left relative to this ack; the others may have waited in older acks.
     settled.has_rtt_sample = true;
     settled.rtt_sample = now - entries_[largest - first_].packet.sent_at;
+    settled.card_wait = entries_[largest - first_].packet.card_wait;
   }
   if (!any_acknowledged_ || largest > largest_acknowledged_) {
     any_acknowledged_ = true;

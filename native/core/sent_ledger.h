@@ -14,6 +14,7 @@ namespace holdfast {
 
 struct SentPacket {
   Time sent_at = 0;
+  Duration card_wait = 0;  // that it then waited in this host's own network card
   std::uint32_t bytes = 0;
   // Which elements of which outgoing message it carried; message 0 is no message (ping).
   std::uint32_t message = 0;
@@ -32,6 +33,7 @@ class SentLedger {
     std::uint64_t acknowledged_bytes = 0;
     bool has_rtt_sample = false;
     Duration rtt_sample = 0;
+    Duration card_wait = 0;  // of it, in this host's own network card
     SentPacket newest;
 
     void clear();

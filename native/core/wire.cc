@@ -54,6 +54,10 @@ void encode(const Header& header, std::span<std::uint8_t, header_bytes> out) {
 
 namespace {
 
+std::uint32_t whole_microseconds(Duration duration) {
+  return static_cast<std::uint32_t>(std::clamp<Duration>(duration / microsecond, 0, UINT32_MAX));
+}
+
 bool carries_message(PacketType type) {
   return type == PacketType::data || type == PacketType::hole || type == PacketType::end;
 }
@@ -124,19 +128,18 @@ std::uint32_t covered_elements(const Header& header, std::size_t payload_bytes) 
   return static_cast<std::uint32_t>(payload_bytes / element_bytes(header.format));
 }
 
-// Ack body: u64 largest | u32 delay in us | u32 window | u16 ranges | first range length - 1 |
-// then per further range: u32 gap (missing numbers between it and the one before) | u32 length - 1.
+// Ack body: u64 largest | u32 delay in us | u32 card wait in us | u32 window | u16 ranges | u64 first range length - 1
+// | then per further range: u32 gap (missing numbers between it and the one before) | u32 length - 1.
 std::vector<std::uint8_t> encode(const Ack& ack) {
-  std::vector<std::uint8_t> out(18 + 8 + 8 * (ack.ranges.size() - 1));
+  std::vector<std::uint8_t> out(min_ack_bytes + 8 * (ack.ranges.size() - 1));
   std::uint8_t* at = out.data();
   store_big_endian(at, ack.ranges.front().last);
-  const Duration delay_us = std::clamp<Duration>(ack.delay / microsecond, 0, UINT32_MAX);
-  store_big_endian(at + 8, static_cast<std::uint32_t>(delay_us));
-  store_big_endian(at + 12, ack.receive_window);
-  store_big_endian(at + 16, static_cast<std::uint16_t>(ack.ranges.size()));
-  at += 18;
-  store_big_endian(at, ack.ranges.front().last - ack.ranges.front().first);
-  at += 8;
+  store_big_endian(at + 8, whole_microseconds(ack.delay));
+  store_big_endian(at + 12, whole_microseconds(ack.card_wait));
+  store_big_endian(at + 16, ack.receive_window);
+  store_big_endian(at + 20, static_cast<std::uint16_t>(ack.ranges.size()));
+  store_big_endian(at + 22, ack.ranges.front().last - ack.ranges.front().first);
+  at += min_ack_bytes;
   for (std::size_t i = 1; i < ack.ranges.size(); ++i) {
     const std::uint64_t gap = ack.ranges[i - 1].first - ack.ranges[i].last - 1;
     store_big_endian(at, static_cast<std::uint32_t>(gap));
@@ -147,20 +150,21 @@ std::vector<std::uint8_t> encode(const Ack& ack) {
 }
 
 std::optional<Ack> decode_ack(std::span<const std::uint8_t> payload) {
-  constexpr std::size_t fixed = 26;
-  if (payload.size() < fixed) return std::nullopt;
+  if (payload.size() < min_ack_bytes) return std::nullopt;
   const std::uint8_t* at = payload.data();
-  const std::size_t count = load_big_endian<std::uint16_t>(at + 16);
-  if (count == 0 || count > max_ack_ranges || payload.size() != fixed + 8 * (count - 1)) return std::nullopt;
+  const std::size_t count = load_big_endian<std::uint16_t>(at + 20);
+  if (count == 0 || count > max_ack_ranges) return std::nullopt;
+  if (payload.size() != min_ack_bytes + 8 * (count - 1)) return std::nullopt;
   Ack ack;
   ack.delay = Duration{load_big_endian<std::uint32_t>(at + 8)} * microsecond;
-  ack.receive_window = load_big_endian<std::uint32_t>(at + 12);
+  ack.card_wait = Duration{load_big_endian<std::uint32_t>(at + 12)} * microsecond;
+  ack.receive_window = load_big_endian<std::uint32_t>(at + 16);
   ack.ranges.reserve(count);
   std::uint64_t last = load_big_endian<std::uint64_t>(at);
-  std::uint64_t length = load_big_endian<std::uint64_t>(at + 18);
+  std::uint64_t length = load_big_endian<std::uint64_t>(at + 22);
   if (length > last) return std::nullopt;
   ack.ranges.push_back({last - length, last});
-  at += fixed;
+  at += min_ack_bytes;
   for (std::size_t i = 1; i < count; ++i, at += 8) {
     const std::uint64_t gap = load_big_endian<std::uint32_t>(at);
     length = load_big_endian<std::uint32_t>(at + 4);

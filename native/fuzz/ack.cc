@@ -105,15 +105,16 @@ class LedgerRun {
     if (received_.empty()) return;
     Ack ack;
     ack.delay = 77 * microsecond;
+    ack.card_wait = 5 * microsecond;
     ack.receive_window = 1 << 16;
     ack.ranges = received_.newest_first(max_ack_ranges);
     check_ranges(ack.ranges);
     const auto read = decode_ack(encode(ack));
-    FUZZ_CHECK(read && read->ranges == ack.ranges && read->delay == ack.delay);
+    FUZZ_CHECK(read && read->ranges == ack.ranges && read->delay == ack.delay && read->card_wait == ack.card_wait);
     acknowledge(*read);
   }
   void acknowledge_anything(fuzz::Input& input) {
-    const auto ack = decode_ack(input.bytes(26 + 8 * input.below(4)));
+    const auto ack = decode_ack(input.bytes(min_ack_bytes + 8 * input.below(4)));
     if (ack) acknowledge(*ack);
   }
 

@@ -198,7 +198,7 @@ class Attack {
   void acknowledge_truly(std::uint16_t peer) {
     const std::uint64_t sent = victim_.path(peer).counters().datagrams_sent;
     if (sent == 0) return;
-    const Ack ack{0, 1 << 16, {{0, sent - 1}}};
+    const Ack ack{.receive_window = 1 << 16, .ranges = {{0, sent - 1}}};
     Header header;
     header.type = PacketType::ack;
     say(peer, {header, encode(ack)});

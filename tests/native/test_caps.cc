@@ -89,7 +89,7 @@ struct Pair {
   std::string acknowledge(const Ranges& ranges) {
     Header header;
     header.type = PacketType::ack;
-    return say(header, encode(Ack{0, 1 << 20, ranges}));
+    return say(header, encode(Ack{.receive_window = 1 << 20, .ranges = ranges}));
   }
 
   // What the victim acknowledges now.
@@ -176,7 +176,7 @@ HF_CASE(ack_ranges_written) {
     HF_EQUAL(ranges.front().last, 2 * gaps);
     // Beyond the cap the oldest is left out.
     HF_EQUAL(ranges.back().first, gaps < max_ack_ranges ? 0u : 2u);
-    HF_CHECK(encode(Ack{0, 0, ranges}).size() <= max_ack_bytes);
+    HF_CHECK(encode(Ack{.ranges = ranges}).size() <= max_ack_bytes);
   }
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 // A card that sends `bytes_per_second`, given `offered` of it, looked at every 500 microseconds.
 struct Card {
-  CardRate rate;
+  CardRate rate{};
   double bytes_per_second;
   Time now = second;
   double waiting = 0;
@@ -80,6 +80,37 @@ HF_CASE(a_pause_is_no_slow_card) {
     card.now += 300 * millisecond;
   }
   HF_CHECK(near(card.rate.bytes_per_second(), 30e6));
+}
+
+HF_CASE(paths_share_the_card_evenly_while_all_of_them_send) {
+  const CardUse card{.bytes_per_second = 70e6, .num_paths = 7, .num_sending = 7};
+  HF_CHECK(near(card.share(0), 10e6));
+  HF_CHECK(near(card.share(7), 10e6));
+  HF_EQUAL(CardUse{.bytes_per_second = 70e6}.share(0), 0.0);  // no operation is open
+}
+
+HF_CASE(a_path_that_has_fallen_behind_gets_what_the_others_leave_but_never_all_of_a_busy_card) {
+  CardUse card{.bytes_per_second = 70e6, .num_paths = 7, .num_sending = 4};
+  HF_CHECK(near(card.share(0), 17.5e6));
+  card.num_sending = 1;
+  HF_CHECK(near(card.share(0), 30e6));  // three even shares
+  card.num_paths = 2;
+  HF_CHECK(near(card.share(0), 70e6));
+}
+
+HF_CASE(a_peer_that_hears_few_at_a_time_is_sent_to_faster_and_the_others_are_not) {
+  const CardUse card{.bytes_per_second = 70e6, .num_paths = 7, .num_sending = 7};
+  HF_CHECK(near(card.share(2), 35e6));
+  HF_CHECK(near(card.share(1), 70e6));
+  HF_CHECK(near(card.share(7), 10e6));
+}
+
+HF_CASE(a_packet_waits_behind_all_that_the_card_has) {
+  CardUse card{.waiting_bytes = 20'000, .bytes_per_second = 10e6};
+  HF_EQUAL(card.wait_behind(0), 2 * millisecond);
+  HF_EQUAL(card.wait_behind(5'000), 2'500 * microsecond);
+  card.bytes_per_second = 0;  // no bottleneck, or not known yet
+  HF_EQUAL(card.wait_behind(5'000), 0);
 }
 
 HF_TEST_MAIN

@@ -130,4 +130,21 @@ HF_CASE(each_path_keeps_to_its_share_of_a_busy_card_while_an_operation_is_open) 
   HF_CHECK(is_mean(data[0], 4));
 }
 
+HF_CASE(on_a_slow_card_more_datagrams_gather_between_two_wakeups) {
+  const auto spacing_with = [](Duration delay) {
+    Network network(4);
+    network.delay = delay;
+    network.join();
+    network.card_queue_bytes = 1000;  // never empty: for all that the endpoint can see, the card sets the pace
+    auto data = gradients(4, 4'000'000);
+    for (std::uint16_t rank = 0; rank < 4; ++rank) {
+      network[rank].call(network.now, call_on(data[rank], Delivery::exact, 10 * second));
+    }
+    network.run_for(200 * millisecond);
+    return network[0].wakeup_spacing();
+  };
+  HF_EQUAL(spacing_with(millisecond), 500 * microsecond);
+  HF_EQUAL(spacing_with(20 * millisecond), millisecond);
+}
+
 HF_TEST_MAIN

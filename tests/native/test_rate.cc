@@ -225,6 +225,25 @@ HF_CASE(round_trips_several_times_the_base_do_not_dry_the_path_up) {
   }
 }
 
+HF_CASE(the_window_falls_with_queues_in_the_network_and_not_with_those_in_the_hosts_own_cards) {
+  // Round trips of 1 ms, then of 9: the same wait, in a port or in the two cards.
+  const auto window_with = [](Duration card_wait) {
+    RateController rate(RateRule::model, datagram, false);
+    rate.set_receive_window(UINT32_MAX);
+    for (Time now = second; now < 2 * second; now += 10 * millisecond) {
+      const bool loaded = now > 1500 * millisecond;
+      const Duration rtt = loaded ? 9 * millisecond : millisecond;
+      const DeliverySnapshot snapshot = rate.on_sent(now, 0);
+      rate.on_acknowledged(now + rtt, 100'000, snapshot, now, rtt, loaded ? card_wait : 0);
+      HF_EQUAL(rate.base_rtt(), millisecond);
+    }
+    return rate.window_bytes();
+  };
+  HF_CHECK(window_with(0) < window_with(8 * millisecond) / 2);
+  HF_EQUAL(window_with(8 * millisecond), window_with(6 * millisecond));  // 3 ms are tolerable
+  HF_EQUAL(window_with(8 * millisecond), window_with(second));           // a wait overestimated counts as no queue
+}
+
 HF_CASE(a_path_goes_by_its_fair_share_and_not_by_its_own_luck) {
   Link link{125e6, 2 * millisecond, 8};
   link.rate.set_receive_window(UINT32_MAX);

@@ -143,10 +143,12 @@ Lie acknowledges(const Ack& ack) {
   lie.payload = encode(ack);
   return lie;
 }
-Lie ack_unsent(const Occasion&) { return acknowledges({0, 1 << 20, {{1ull << 40, 1ull << 40}}}); }
+Lie ack_unsent(const Occasion&) {
+  return acknowledges({.receive_window = 1 << 20, .ranges = {{1ull << 40, 1ull << 40}}});
+}
 Lie ack_malformed(const Occasion&) {
-  Lie lie = acknowledges({0, 1 << 20, {{5, 10}}});
-  lie.payload[17] = 2;  // two ranges are announced, one is there
+  Lie lie = acknowledges({.receive_window = 1 << 20, .ranges = {{5, 10}}});
+  lie.payload[21] = 2;  // two ranges are announced, one is there
   return lie;
 }
 Lie operations_without_end(const Occasion& at) {

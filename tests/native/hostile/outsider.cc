@@ -235,7 +235,7 @@ void Outsider::compose_forged_ack(const Target& target, Composed& out) {
   Header header = plausible(target);
   header.type = PacketType::ack;
   header.stage = Stage::none;
-  out.owned = encode(Ack{0, UINT32_MAX, {{0, random_.below(1000)}}});
+  out.owned = encode(Ack{.receive_window = UINT32_MAX, .ranges = {{0, random_.below(1000)}}});
   put(header, out.owned.size() + tag_bytes, out);
   out.owned.insert(out.owned.end(), out.body, out.body + tag_bytes);
   out.body = out.owned.data();
