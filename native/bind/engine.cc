@@ -231,6 +231,7 @@ void bind_engine(nb::module_& module) {
       .def_ro("window_bytes", &PeerSnapshot::window_bytes)
       .def_ro("bandwidth_bytes_per_s", &PeerSnapshot::bandwidth_bytes_per_second)
       .def_ro("pacing_bytes_per_s", &PeerSnapshot::pacing_bytes_per_second)
+      .def_ro("card_share_bytes_per_s", &PeerSnapshot::card_share_bytes_per_second)
       .def_ro("failed_authentications", &PeerSnapshot::failed_authentications)
       .def_ro("sealing_phase", &PeerSnapshot::sealing_phase)
       .def_ro("opening_phase", &PeerSnapshot::opening_phase)

@@ -8,10 +8,10 @@ namespace {
 constexpr Duration stretch = 10 * millisecond;
 constexpr Duration longest_stretch = 4 * stretch;  // longer ones hold a pause, in which nothing was to be sent
 
-// So much of what the card can send is offered to it, all paths together. The estimate is the best of many, a few
-// percent too high; more would only stand in the peers' ports.
-constexpr double utilisation = 0.98;
-// A path that has fallen behind may use what the others, which have sent everything, leave of the card; not all of it
+// So much more than the card can send is offered to it, all paths together: it stays busy, and a card that has become
+// faster is noticed.
+constexpr double overcommitment = 1.02;
+// A path that has fallen behind may use what the others, whose messages are over, leave of the card; not all of it
 // where there are many, because two such paths of two ranks may meet at one port.
 constexpr double most_even_shares = 3;
 
@@ -22,8 +22,8 @@ double CardUse::share(std::uint32_t credit) const {
   const auto heard_at_a_time = [credit](std::uint32_t ranks) {
     return static_cast<double>(std::clamp(ranks, 1u, credit == 0 ? UINT32_MAX : credit));
   };
-  const double sharing = std::max(heard_at_a_time(num_sending), heard_at_a_time(num_paths) / most_even_shares);
-  return utilisation * bytes_per_second / sharing;
+  const double sharing = std::max(heard_at_a_time(num_busy), heard_at_a_time(num_paths) / most_even_shares);
+  return overcommitment * bytes_per_second / sharing;
 }
 
 Duration CardUse::wait_behind(std::uint64_t bytes) const {

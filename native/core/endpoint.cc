@@ -32,8 +32,8 @@ const EndpointSettings& checked(const EndpointSettings& settings) {
   return settings;
 }
 
-// While datagrams stream in, so many gather between two wake-ups: eight ranks on two cores spend a quarter of their
-// time waking up otherwise. A fast card fills a pause with more of them; a slow one must not make anybody wait.
+// While datagrams stream in, so many gather between two wake-ups where the peers' cards are like this one: eight ranks
+// on two cores spend a quarter of their time waking up otherwise. Fast cards fill the usual pause with more of them.
 constexpr double datagrams_per_wakeup = 10;
 constexpr Duration usual_wakeup_spacing = 500 * microsecond;
 constexpr Duration longest_wakeup_spacing = millisecond;
@@ -41,6 +41,7 @@ constexpr Duration longest_wakeup_spacing = millisecond;
 // which wait behind it.
 constexpr Duration card_queue = millisecond;
 constexpr double min_card_queue_bytes = 32 * 1024;
+
 // It may find room when it is sent again.
 bool had_no_room(Drop drop) {
   return drop == Drop::beyond_window || drop == Drop::early_over_cap || drop == Drop::oversized;
@@ -407,7 +408,7 @@ CardUse Endpoint::card_use(std::uint64_t queue_bytes) const {
   for (const auto& path : paths_) {
     if (!path || path->state() != PeerState::alive || path->rate().same_host()) continue;
     ++use.num_paths;
-    if (path->has_messages()) ++use.num_sending;
+    if (path->has_messages()) ++use.num_busy;
   }
   return use;
 }

@@ -218,7 +218,7 @@ bool Path::fill(Time now, TransmitBatch& batch, const CardUse& card) {
   return true;
 }
 
-double Path::pacing_bytes_per_second() const { return rate_.pacing_bytes_per_second(card_.share(peer_credit_)); }
+double Path::pacing_bytes_per_second() const { return rate_.pacing_bytes_per_second(card_share()); }
 
 std::optional<Path::Planned> Path::plan_next(Time now, bool pace_allows) {
   if (auto planned = plan_control(now)) return planned;

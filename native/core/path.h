@@ -104,11 +104,13 @@ class Path {
   const RttEstimator& rtt() const { return rtt_; }
   const RateController& rate() const { return rate_; }
   double pacing_bytes_per_second() const;
+  double card_share() const { return card_.share(peer_credit_); }  // most that it may send because of the others
   void set_fair_bandwidth(double bytes_per_second) { rate_.set_fair_bandwidth(bytes_per_second); }
   const PathCounters& counters() const { return counters_; }
   std::uint32_t sealing_phase() const { return sealer_.phase(); }
   std::uint32_t opening_phase() const { return opener_.phase(); }
-  // Half a round trip of the empty path: peers of one host answer each other at once.
+  // How long to let datagrams gather, as far as this path goes: half a round trip while it is empty. Peers of one host
+  // answer each other at once.
   Duration wakeup_spacing() const { return rate_.same_host() ? 0 : rate_.base_rtt() / 2; }
   std::uint64_t bytes_in_flight() const { return ledger_.bytes_in_flight(); }
 
@@ -149,7 +151,7 @@ class Path {
   RttEstimator rtt_;
   RateController rate_;
   Pacer pacer_;
-  CardUse card_;  // when this path last had something to send
+  CardUse card_;  // when this path was last asked for something to send
   ReplayWindow replay_;
   NumberRanges received_{max_ack_ranges};
   PathCounters counters_;

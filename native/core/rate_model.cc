@@ -108,7 +108,7 @@ double ModelRule::pacing_bytes_per_second(double card_share) const {
 // The bandwidth is the best of many round trips, so it hears late that a port has slowed down. The queue that grows
 // there shows at once, in the round trip: the window falls with the square of what is beyond a tolerable one. Falling
 // in proportion keeps the queue where it is; on a port that others filled to four fifths that lost 2.5 % of the
-// packets, where the square loses 0.7 % and is faster.
+// packets, where the square lost 0.7 % and was faster.
 double ModelRule::window_bytes() const {
   const double least = static_cast<double>(min_window_datagrams * datagram_bytes_);
   const auto tolerable =

@@ -9,6 +9,7 @@ void SentLedger::Settled::clear() {
   lost.clear();
   acknowledged_bytes = 0;
   has_rtt_sample = false;
+  rtt_sample = card_wait = 0;
   newest = {};
 }
 

@@ -199,8 +199,8 @@ Snapshot Reactor::take_snapshot() const {
     const Path& path = endpoint_.path(rank);
     snapshot.peers.push_back({rank, path.state(), now - path.last_heard(), path.rtt().smoothed(), path.rtt().min(),
                               path.rate().bandwidth_bytes_per_second(), path.pacing_bytes_per_second(),
-                              path.rate().window_bytes(), endpoint_.failed_authentications(rank), path.sealing_phase(),
-                              path.opening_phase(), path.counters()});
+                              path.card_share(), path.rate().window_bytes(), endpoint_.failed_authentications(rank),
+                              path.sealing_phase(), path.opening_phase(), path.counters()});
   }
   snapshot.drops = endpoint_.drops();
   snapshot.kernel_drops = socket_->kernel_drops();
@@ -382,8 +382,8 @@ void Reactor::deliver() {
   changed_.notify_all();
 }
 
-// While datagrams stream in, a thread that wakes for each of them spends its time waking up. A pause that is short
-// against the round trip lets them gather; only a new command ends it.
+// While datagrams stream in, a thread that wakes for each of them spends its time waking up. A pause, of a millisecond
+// at most, lets them gather; only a new command ends it.
 bool Reactor::rest(Duration pause) {
   if (pause <= 0) return false;
   asleep_ = true;

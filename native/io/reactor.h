@@ -34,6 +34,7 @@ struct PeerSnapshot {
   Duration min_rtt = 0;
   double bandwidth_bytes_per_second = 0;
   double pacing_bytes_per_second = 0;
+  double card_share_bytes_per_second = 0;  // 0: the card was not seen to be the bottleneck, or no operation was open
   std::uint64_t window_bytes = 0;
   std::uint64_t failed_authentications = 0;
   std::uint32_t sealing_phase = 0;

@@ -219,6 +219,9 @@ class PeerSnapshot:
     def pacing_bytes_per_s(self) -> float: ...
 
     @property
+    def card_share_bytes_per_s(self) -> float: ...
+
+    @property
     def failed_authentications(self) -> int: ...
 
     @property

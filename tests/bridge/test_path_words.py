@@ -23,6 +23,7 @@ def path(**changes: Any) -> Any:
         "min_rtt_s": 0.001,
         "window_bytes": 256 << 10,
         "pacing_bytes_per_s": 8 * MEGABYTE,
+        "card_share_bytes_per_s": 0.0,
         "bandwidth_bytes_per_s": 7.5 * MEGABYTE,
         "packets_lost": 3,
         "datagrams_sent": 1_200,
@@ -46,11 +47,10 @@ def test_a_pace_that_the_rule_found() -> None:
 
 
 def test_a_share_of_the_card() -> None:
-    shared = path(pacing_bytes_per_s=1.02 * 30 * MEGABYTE / 3)
-    assert "at 10.2 MB/s, its share of the card, which 3 paths use at a time" in words(shared, card_megabytes=30)
-    assert "all of the card" in words(path(pacing_bytes_per_s=1.02 * 30 * MEGABYTE), card_megabytes=30)
-    assert "share of the card" not in words(path(pacing_bytes_per_s=11 * MEGABYTE), card_megabytes=30)
-    assert "share of the card" not in words(path(pacing_bytes_per_s=1.02 * 30 * MEGABYTE / 4), card_megabytes=30)
+    shared = path(pacing_bytes_per_s=9.8 * MEGABYTE, card_share_bytes_per_s=9.8 * MEGABYTE)
+    assert "at 9.8 MB/s, its share of the card, 33%; at most" in words(shared, card_megabytes=30)
+    slower = path(pacing_bytes_per_s=5 * MEGABYTE, card_share_bytes_per_s=9.8 * MEGABYTE)
+    assert "share of the card" not in words(slower, card_megabytes=30)
 
 
 def test_a_window_that_is_the_limit() -> None:

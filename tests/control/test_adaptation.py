@@ -91,6 +91,17 @@ def test_a_rank_that_calls_late_does_not_make_its_bound_wider() -> None:
     assert made.t_b_ms == 20.0
 
 
+def test_a_dead_rank_does_not_keep_the_bound_from_following_the_others() -> None:
+    made = adaptation()
+    for _ in range(50):
+        bound_ms = made.timing(KEY).stage_ms
+        without_3 = dataclasses.replace(
+            stage(21.0, bound_ms), received_by_peer={1: 100, 2: 100, 3: 0}, dead_peers=frozenset({3})
+        )
+        made.observe(KEY, (without_3, without_3), 0.0, ALL_ARRIVED)
+    assert made.t_b_ms > 20.5
+
+
 def test_an_operation_of_which_nothing_is_known_changes_nothing() -> None:
     made = adaptation()
     forgotten = StageSeen("bound", 0.0, dict.fromkeys((1, 2, 3), 0), dict.fromkeys((1, 2, 3), 0), [None] * 3)

@@ -97,6 +97,16 @@ def test_nothing_is_concluded_where_somebody_was_not_heard() -> None:
         assert exchange(ranks, WITH_ONE_SLOW, num_operations=0) == [False] * 4
 
 
+def test_fewer_than_half_of_the_listeners_prove_nothing() -> None:
+    ranks = new_job()
+    for _ in range(2 * NUM_ROWS):
+        ranks[0].observe({1: 100.0, 2: 100.0, 3: 25.0})
+        ranks[1].observe({0: 100.0})
+        ranks[2].observe({0: 100.0})
+        views = [rank.take_view() for rank in ranks]
+        assert [rank.agree(views) for rank in ranks] == [False] * 4
+
+
 @pytest.mark.parametrize("nonsense", [math.nan, math.inf, -1.0, 1e308, 0.0])
 def test_what_a_faulty_rank_says_is_not_believed(nonsense: float) -> None:
     for num_ranks in (3, 5):

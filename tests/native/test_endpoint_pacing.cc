@@ -130,6 +130,47 @@ HF_CASE(each_path_keeps_to_its_share_of_a_busy_card_while_an_operation_is_open) 
   HF_CHECK(is_mean(data[0], 4));
 }
 
+HF_CASE(what_waits_in_the_hosts_own_cards_does_not_narrow_the_window) {
+  // Round trips of 1 ms, then of 9, where 5 are tolerated; once the two cards say that 1.6 of them were theirs.
+  struct Found {
+    std::uint64_t window;
+    Duration told_by_acks;
+  };
+  const auto with_card_waits = [](Duration wait) {
+    Network network(4, [](EndpointSettings& settings) {
+      settings.receive_buffer_bytes = 384 * 1024;
+      settings.protection = Protection::insecure;
+    });
+    network.join();
+    network.card_queue_bytes = 1000;
+    auto data = gradients(4, 4'000'000);
+    for (std::uint16_t rank = 0; rank < 4; ++rank) {
+      network[rank].call(network.now, call_on(data[rank], Delivery::exact, 10 * second));
+    }
+    network.run_for(60 * millisecond);
+    const double card = network[0].card_bytes_per_second();
+    HF_CHECK(card > 0);
+    Found found{};
+    network.filter = [&](std::uint16_t, std::uint16_t to, Bytes& bytes) {
+      if (to == 0 && bytes[1] == static_cast<std::uint8_t>(PacketType::ack)) {
+        found.told_by_acks = decode_ack(std::span(bytes).subspan(header_bytes))->card_wait;
+      }
+      return true;
+    };
+    network.delay = 4'500 * microsecond;
+    network.card_queue_bytes = static_cast<std::uint64_t>(in_seconds(wait) * card);
+    network.run_for(50 * millisecond);
+    HF_EQUAL(network[0].open_operations(), 1u);
+    found.window = network[0].path(1).rate().window_bytes();
+    return found;
+  };
+  const Found port = with_card_waits(0);
+  const Found cards = with_card_waits(800 * microsecond);
+  HF_CHECK(port.window < cards.window);
+  HF_EQUAL(port.told_by_acks, 0);
+  HF_CHECK(cards.told_by_acks > 700 * microsecond && cards.told_by_acks < 900 * microsecond);
+}
+
 HF_CASE(on_a_slow_card_more_datagrams_gather_between_two_wakeups) {
   const auto spacing_with = [](Duration delay) {
     Network network(4);

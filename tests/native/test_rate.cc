@@ -225,23 +225,36 @@ HF_CASE(round_trips_several_times_the_base_do_not_dry_the_path_up) {
   }
 }
 
+// After round trips of `base` on an empty path, ones of `loaded`, of which packets and acks waited `card_wait` in
+// cards.
+std::uint64_t window_after(Duration base, Duration loaded, Duration card_wait) {
+  RateController rate(RateRule::model, datagram, false);
+  rate.set_receive_window(UINT32_MAX);
+  for (Time now = second; now < 2 * second; now += 20 * millisecond) {
+    const bool is_loaded = now > 1500 * millisecond;
+    const Duration rtt = is_loaded ? loaded : base;
+    const DeliverySnapshot snapshot = rate.on_sent(now, 0);
+    rate.on_acknowledged(now + rtt, 100'000, snapshot, now, rtt, is_loaded ? card_wait : 0);
+    HF_EQUAL(rate.base_rtt(), base);
+  }
+  return rate.window_bytes();
+}
+
 HF_CASE(the_window_falls_with_queues_in_the_network_and_not_with_those_in_the_hosts_own_cards) {
-  // Round trips of 1 ms, then of 9: the same wait, in a port or in the two cards.
-  const auto window_with = [](Duration card_wait) {
-    RateController rate(RateRule::model, datagram, false);
-    rate.set_receive_window(UINT32_MAX);
-    for (Time now = second; now < 2 * second; now += 10 * millisecond) {
-      const bool loaded = now > 1500 * millisecond;
-      const Duration rtt = loaded ? 9 * millisecond : millisecond;
-      const DeliverySnapshot snapshot = rate.on_sent(now, 0);
-      rate.on_acknowledged(now + rtt, 100'000, snapshot, now, rtt, loaded ? card_wait : 0);
-      HF_EQUAL(rate.base_rtt(), millisecond);
-    }
-    return rate.window_bytes();
+  const std::uint64_t unhindered = window_after(millisecond, 9 * millisecond, 8 * millisecond);
+  HF_CHECK(window_after(millisecond, 9 * millisecond, 0) < unhindered / 2);
+  HF_CHECK(window_after(millisecond, 9 * millisecond, 2 * millisecond) < unhindered);
+  HF_EQUAL(window_after(millisecond, 9 * millisecond, second), unhindered);  // overestimated: no queue, no less
+}
+
+HF_CASE(a_queue_of_three_milliseconds_or_four_round_trips_is_tolerated) {
+  const auto falls = [](Duration base, Duration loaded) {
+    return window_after(base, loaded, 0) < window_after(base, loaded, loaded - base);
   };
-  HF_CHECK(window_with(0) < window_with(8 * millisecond) / 2);
-  HF_EQUAL(window_with(8 * millisecond), window_with(6 * millisecond));  // 3 ms are tolerable
-  HF_EQUAL(window_with(8 * millisecond), window_with(second));           // a wait overestimated counts as no queue
+  HF_CHECK(!falls(500 * microsecond, 3'490 * microsecond));
+  HF_CHECK(falls(500 * microsecond, 3'700 * microsecond));
+  HF_CHECK(!falls(2 * millisecond, 10 * millisecond));
+  HF_CHECK(falls(2 * millisecond, 11 * millisecond));
 }
 
 HF_CASE(a_path_goes_by_its_fair_share_and_not_by_its_own_luck) {

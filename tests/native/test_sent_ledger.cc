@@ -13,9 +13,10 @@ struct Ledger {
   SentLedger::Settled settled;
   RttEstimator rtt{millisecond};
 
-  void send(Time now, std::uint32_t bytes = 1000, std::uint32_t message = 1) {
+  void send(Time now, std::uint32_t bytes = 1000, std::uint32_t message = 1, Duration card_wait = 0) {
     SentPacket packet;
     packet.sent_at = now;
+    packet.card_wait = card_wait;
     packet.bytes = bytes;
     packet.message = message;
     packet.offset = static_cast<std::uint32_t>(ledger.next_number());
@@ -159,6 +160,17 @@ HF_CASE(a_packet_given_up_and_acknowledged_after_all_is_settled_once) {
   HF_CHECK(path.acknowledge(200, {{0, 7}}));
   HF_EQUAL(numbers(path.settled.acknowledged), "");
   HF_EQUAL(path.ledger.bytes_in_flight(), 0u);
+}
+
+HF_CASE(an_rtt_sample_says_how_long_its_own_packet_waited_in_the_card) {
+  Ledger path;
+  path.send(0, 1000, 1, 3 * millisecond);
+  path.send(0, 1000, 1, 4 * millisecond);
+  path.send(0, 1000, 1, 5 * millisecond);
+  path.acknowledge(9 * millisecond, {{0, 1}});
+  HF_EQUAL(path.settled.card_wait, 4 * millisecond);
+  path.acknowledge(10 * millisecond, {{0, 1}});  // nothing new
+  HF_EQUAL(path.settled.card_wait, 0);
 }
 
 HF_CASE(only_a_newly_acknowledged_largest_number_is_an_rtt_sample) {

@@ -11,9 +11,6 @@ _FOLLOWS = {
     "delay": "rises while the round trip is short and falls when a queue lengthens it (delay rule)",
     "model": "follows the bandwidth that the path was seen to deliver, and loss alone does not lower it (model rule)",
 }
-# The core lets a path take a little more than an equal share of the card, so that the card is never idle.
-_CARD_OVERCOMMITMENT = 1.02
-_EQUAL_RATIO = 0.005
 
 
 def describe_rates(snapshot: _native.Snapshot, config: Config) -> str:
@@ -50,12 +47,8 @@ def _rate(peer: _native.PeerSnapshot, snapshot: _native.Snapshot) -> str:
 
 
 def _what_set_the_pace(peer: _native.PeerSnapshot, snapshot: _native.Snapshot) -> str:
-    shares = _CARD_OVERCOMMITMENT * snapshot.card_bytes_per_s / peer.pacing_bytes_per_s
-    num_shares = round(shares)
-    if 1 <= num_shares <= len(snapshot.peers) and abs(shares - num_shares) < _EQUAL_RATIO * num_shares:
-        return (
-            "all of the card" if num_shares == 1 else f"its share of the card, which {num_shares} paths use at a time"
-        )
+    if peer.pacing_bytes_per_s == peer.card_share_bytes_per_s:
+        return f"its share of the card, {peer.card_share_bytes_per_s / snapshot.card_bytes_per_s:.0%}"
     if peer.bandwidth_bytes_per_s == 0:
         return "a careful start, as nothing was measured yet"
     return f"found by the rule on a path that has delivered {_megabytes(peer.bandwidth_bytes_per_s)}"

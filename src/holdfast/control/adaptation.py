@@ -6,7 +6,7 @@ early, the samples to announce to the peers, and how many senders this rank is w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from holdfast.control.bound_margin import BoundMargin
@@ -44,6 +44,8 @@ class StageSeen:
     expected_by_peer: Mapping[int, int]
     samples_ms: Sequence[float | None]
     """What the peers announced that this stage took them the last time."""
+    dead_peers: Set[int] = frozenset()
+    """Nobody waited for them."""
     before_call: bool = False
     """It was over when this rank called: how long it lasted was not the network's doing."""
 
@@ -57,8 +59,10 @@ class StageSeen:
 
     @property
     def tells_pace(self) -> bool:
-        """Every sender had something to say, and this rank was there to hear it."""
-        expected = [peer for peer, elements in self.expected_by_peer.items() if elements]
+        """Every living sender had something to say, and this rank was there to hear it."""
+        expected = [
+            peer for peer, elements in self.expected_by_peer.items() if elements and peer not in self.dead_peers
+        ]
         return bool(expected) and not self.before_call and all(self.received_by_peer[peer] > 0 for peer in expected)
 
 

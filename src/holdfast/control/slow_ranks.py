@@ -64,7 +64,8 @@ class SlowRanks:
 
 
 def _rate_of(rank: int, views: Sequence[Sequence[float]]) -> float:
-    """A slow listener hears everybody slowly: of those in the middle, the faster one is believed."""
+    """A slow listener hears everybody slowly: of those in the middle, the faster one is believed. Less than half of the
+    listeners may all be slow ones."""
     heard = [view[1 + rank] for listener, view in enumerate(views) if listener != rank]
     believable = [rate for rate in heard if LEAST_RATE <= rate <= MOST_RATE]
-    return median_high(believable) if believable else UNKNOWN
+    return median_high(believable) if 2 * len(believable) >= len(heard) else UNKNOWN

@@ -18,12 +18,14 @@ _LEAST_BYTES_FOR_A_RATE = 16 << 10
 def stages_seen(report: _native.OperationReport, own_rank: int) -> tuple[StageSeen, StageSeen]:
     """Contributions and results, as control wants to know them."""
     peers = _others(report, own_rank)
+    dead = frozenset(rank for rank, peer in peers.items() if not peer.alive)
     contributions = StageSeen(
         cast(StageClosed, report.contributions_end.name),
         report.contributions_s * 1e3,
         {rank: peer.contributed for rank, peer in peers.items()},
         {rank: peer.contribution_size for rank, peer in peers.items()},
         [peer.contributions_sample_us / 1e3 or None for peer in peers.values()],
+        dead_peers=dead,
         before_call=report.waited_for_call_s >= report.contributions_s,
     )
     results = StageSeen(
@@ -32,6 +34,7 @@ def stages_seen(report: _native.OperationReport, own_rank: int) -> tuple[StageSe
         {rank: peer.results for rank, peer in peers.items()},
         {rank: peer.result_size for rank, peer in peers.items()},
         [peer.results_sample_us / 1e3 or None for peer in peers.values()],
+        dead_peers=dead,
     )
     return contributions, results
 
