@@ -74,12 +74,13 @@ Endpoint::Endpoint(const EndpointSettings& settings, Time now)
   path.rate_rule = settings.rate_rule;
   path.heartbeat_interval = settings.heartbeat_interval;
   path.silence_limit = settings.silence_limit;
+  const auto queue = std::make_shared<QueueAllowance>();
   for (std::uint16_t peer = 0; peer < settings.num_ranks; ++peer) {
     if (peer == settings.rank) continue;
     path.peer_rank = peer;
     path.peer_process = settings.peers.at(peer).process;
     path.same_host = settings.peers.at(peer).same_host;
-    paths_[peer] = std::make_unique<Path>(path, now);
+    paths_[peer] = std::make_unique<Path>(path, now, queue);
   }
 }
 

@@ -23,12 +23,13 @@ Direction outgoing_direction(const PathSettings& settings) {
 
 }  // namespace
 
-Path::Path(const PathSettings& settings, Time now)
+Path::Path(const PathSettings& settings, Time now, std::shared_ptr<QueueAllowance> queue)
     : settings_(settings),
       sealer_(settings.job_key, outgoing_direction(settings), settings.protection, settings.packets_per_key),
       opener_(settings.job_key, reversed(outgoing_direction(settings)), settings.protection),
       rtt_(settings.initial_rtt),
       rate_(settings.rate_rule, settings.datagram_bytes, settings.same_host),
+      queue_(std::move(queue)),
       pacer_(settings.datagram_bytes),
       last_heard_(now),
       last_acknowledged_(now) {}
@@ -90,8 +91,11 @@ std::optional<Drop> Path::on_ack(Time now, std::span<const std::uint8_t> payload
   if (!settled_.acknowledged.empty()) {
     // What the network alone took: how long threads wait for their core says nothing about its queues.
     const Duration network_rtt = std::max<Duration>(settled_.rtt_sample - ack->delay - age, microsecond);
+    const bool timed = settled_.has_rtt_sample;
+    const Time sent_at = now - settled_.rtt_sample;
+    const Duration queue = timed ? forward_queue_.add(now, sent_at, ack->arrived_at, settled_.card_wait) : 0;
     rate_.on_acknowledged(now, settled_.acknowledged_bytes, settled_.newest.delivery, settled_.newest.sent_at,
-                          settled_.has_rtt_sample ? network_rtt : 0, settled_.card_wait + ack->card_wait);
+                          timed ? network_rtt : 0, queue);
     probe_backoff_ = 0;
   }
   ledger_.detect_loss(now, rtt_, settled_);
@@ -115,6 +119,7 @@ void Path::settle(Time now) {
     if (message != nullptr && !packet.is_end) message->lost({packet.offset, packet.offset + packet.count});
   }
   pacer_.burst_size().on_settled(now, settled_.acknowledged.size() + settled_.lost.size());
+  queue_->on_settled(settled_.acknowledged.size(), settled_.lost.size());
   sweep_finished();
 }
 
@@ -233,7 +238,7 @@ std::optional<Path::Planned> Path::plan_control(Time now) {
     planned.header = base_header(PacketType::ack);
     Ack ack;
     ack.delay = now - largest_received_at_;
-    ack.card_wait = card_.wait_behind(0);
+    ack.arrived_at = wrapped_microseconds(largest_received_at_);
     ack.receive_window = settings_.receive_window;
     const std::uint64_t largest = received_.ranges().back().last;
     if (largest > acknowledged_span) received_.forget_below(largest - acknowledged_span);
@@ -293,10 +298,10 @@ std::optional<Path::Planned> Path::plan_chunk(bool pace_allows) {
   if (message == nullptr) return std::nullopt;
   if (!pace_allows) return std::nullopt;
   const std::uint64_t room_for = ledger_.bytes_in_flight() + settings_.datagram_bytes;
-  if (room_for > rate_.window_bytes()) return std::nullopt;
+  if (room_for > window_bytes()) return std::nullopt;
   Planned planned = plan_message_packet(*find(message->id()), PacketType::data);
   // What fills the window asks for the ack that opens it again.
-  if (room_for + settings_.datagram_bytes > rate_.window_bytes()) planned.header.flags |= flag::ack_now;
+  if (room_for + settings_.datagram_bytes > window_bytes()) planned.header.flags |= flag::ack_now;
   return planned;
 }
 
@@ -422,7 +427,7 @@ void Path::after_sent(Time now, const Planned& planned, std::size_t datagram_byt
 
 // Pings, ends and the first and last packets of a burst travel on a path that could carry more.
 void Path::note_app_limited() {
-  const bool window_open = ledger_.bytes_in_flight() + settings_.datagram_bytes <= rate_.window_bytes();
+  const bool window_open = ledger_.bytes_in_flight() + settings_.datagram_bytes <= window_bytes();
   if (window_open && next_with_chunk() == nullptr) rate_.on_app_limited(ledger_.bytes_in_flight());
 }
 
@@ -446,7 +451,7 @@ Time Path::next_timer() const {
   next = std::min({next, last_heard_ + settings_.silence_limit, unheard_at()});
   for (const OutgoingMessage& message : messages_) next = std::min(next, message.end_due_at());
   // Blocked by the window: the ack that opens it is the wake-up. Blocked by the pacer: its clock is.
-  const bool window_open = ledger_.bytes_in_flight() + settings_.datagram_bytes <= rate_.window_bytes();
+  const bool window_open = ledger_.bytes_in_flight() + settings_.datagram_bytes <= window_bytes();
   if (window_open && next_with_chunk() != nullptr) next = std::min(next, pacer_.ready_at());
   return next;
 }

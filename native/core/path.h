@@ -4,15 +4,18 @@
 
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "core/card_rate.h"
+#include "core/forward_queue.h"
 #include "core/keys.h"
 #include "core/outgoing_message.h"
 #include "core/pacer.h"
+#include "core/queue_allowance.h"
 #include "core/rate.h"
 #include "core/received_numbers.h"
 #include "core/rtt.h"
@@ -62,7 +65,9 @@ struct PathCounters {
 
 class Path {
  public:
-  Path(const PathSettings& settings, Time now);
+  // `queue`: what all paths of a rank have learnt about ports together.
+  Path(const PathSettings& settings, Time now,
+       std::shared_ptr<QueueAllowance> queue = std::make_shared<QueueAllowance>());
 
   // -- what comes in ---------------------------------------------------------------------------------------------
   // Authenticates, refuses replays, notes liveness. `payload` is decrypted in place.
@@ -104,6 +109,7 @@ class Path {
   const RttEstimator& rtt() const { return rtt_; }
   const RateController& rate() const { return rate_; }
   double pacing_bytes_per_second() const;
+  std::uint64_t window_bytes() const { return rate_.window_bytes(queue_->tolerable()); }  // most in flight
   double card_share() const { return card_.share(peer_credit_); }  // most that it may send because of the others
   void set_fair_bandwidth(double bytes_per_second) { rate_.set_fair_bandwidth(bytes_per_second); }
   const PathCounters& counters() const { return counters_; }
@@ -149,7 +155,9 @@ class Path {
   SentLedger ledger_;
   SentLedger::Settled settled_;
   RttEstimator rtt_;
+  ForwardQueue forward_queue_;
   RateController rate_;
+  std::shared_ptr<QueueAllowance> queue_;
   Pacer pacer_;
   CardUse card_;  // when this path was last asked for something to send
   ReplayWindow replay_;

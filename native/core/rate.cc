@@ -30,7 +30,7 @@ DeliverySnapshot RateController::on_sent(Time now, std::uint64_t bytes_in_flight
 }
 
 void RateController::on_acknowledged(Time now, std::uint64_t bytes, const DeliverySnapshot& newest, Time newest_sent_at,
-                                     Duration rtt, Duration card_wait) {
+                                     Duration rtt, Duration queue) {
   delivered_bytes_ += bytes;
   delivered_at_ = now;
   first_sent_at_ = newest_sent_at;
@@ -42,7 +42,7 @@ void RateController::on_acknowledged(Time now, std::uint64_t bytes, const Delive
   sample.lost_bytes = lost_bytes_;
   sample.app_limited = newest.app_limited;
   sample.rtt = rtt;
-  sample.card_wait = card_wait;
+  sample.queue = queue;
   sample.round_started = newest.delivered_bytes >= round_ends_at_;
   if (sample.round_started) round_ends_at_ = delivered_bytes_;
   lost_bytes_ = 0;
@@ -70,10 +70,11 @@ double RateController::pacing_bytes_per_second(double card_share) const {
   return std::visit([card_share](const auto& rule) { return rule.pacing_bytes_per_second(card_share); }, rule_);
 }
 
-std::uint64_t RateController::window_bytes() const {
+std::uint64_t RateController::window_bytes(Duration tolerable_queue) const {
   const std::uint64_t most = std::max<std::uint64_t>(receive_window_, datagram_bytes_);
   if (same_host_) return most;
-  const double wanted = std::visit([](const auto& rule) { return rule.window_bytes(); }, rule_);
+  const ModelRule* model = std::get_if<ModelRule>(&rule_);
+  const double wanted = model ? model->window_bytes(tolerable_queue) : std::get<DelayRule>(rule_).window_bytes();
   return std::min(most, static_cast<std::uint64_t>(std::min(wanted, static_cast<double>(most))));
 }
 

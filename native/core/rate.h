@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <variant>
 
+#include "core/queue_allowance.h"
 #include "core/rate_delay.h"
 #include "core/rate_model.h"
 #include "core/rate_sample.h"
@@ -35,7 +36,7 @@ class RateController {
   DeliverySnapshot on_sent(Time now, std::uint64_t bytes_in_flight);
   // `newest` is the latest-sent packet among those newly acknowledged.
   void on_acknowledged(Time now, std::uint64_t bytes, const DeliverySnapshot& newest, Time newest_sent_at, Duration rtt,
-                       Duration card_wait = 0);
+                       Duration queue = 0);
   void on_lost(std::uint64_t bytes);
   // The sender has nothing more to send, or starts anew, with this much in flight: samples until that much and one more
   // packet were delivered say little about the path.
@@ -44,7 +45,8 @@ class RateController {
 
   // `card_share`: most that this path may take of the card it leaves through; 0: not known.
   double pacing_bytes_per_second(double card_share = 0) const;
-  std::uint64_t window_bytes() const;  // most bytes in flight
+  // Most bytes in flight. A longer queue at the peer's port than the tolerable one makes them fewer.
+  std::uint64_t window_bytes(Duration tolerable_queue = QueueAllowance::least) const;
   // What each path of this rank gets when they share its network card equally; 0: not known.
   void set_fair_bandwidth(double bytes_per_second);
   double bandwidth_bytes_per_second() const;

@@ -14,10 +14,8 @@ constexpr double window_gain = 2;
 constexpr double startup_growth = 1.25;
 constexpr int startup_patience_rounds = 3;
 
-// The round trip is the network's alone, without what packets and acks waited in the hosts' own cards: beyond the base
-// it holds what stands at the peer's port and at this rank's.
-constexpr int tolerable_round_trips = 5;
-constexpr Duration tolerable_queue = 3 * millisecond;
+// A queue of four round trips is no queue worth mentioning, where the round trip is long.
+constexpr int tolerable_round_trips = 4;
 
 constexpr Duration initial_rtt_guess = millisecond;
 // The smallest window may always leave within this time: one round of a minute (a stopped process) must not set a rate
@@ -41,10 +39,7 @@ void ModelRule::on_sample(const RateSample& sample) {
   if (sample.bytes_per_second > 0 && !says_less) bandwidth_.add(round_, sample.bytes_per_second);
   add_aggregation_sample(sample.now, sample.acknowledged_bytes);
   advance_phase(sample);
-  if (sample.rtt > 0) {
-    const Duration in_network = std::max(base_rtt_.value(), sample.rtt - sample.card_wait);
-    smoothed_rtt_ = smoothed_rtt_ == 0 ? in_network : smoothed_rtt_ + (in_network - smoothed_rtt_) / 4;
-  }
+  if (sample.rtt > 0) queue_ = sample.queue;
 }
 
 void ModelRule::add_aggregation_sample(Time now, std::uint64_t bytes) {
@@ -106,14 +101,15 @@ double ModelRule::pacing_bytes_per_second(double card_share) const {
 }
 
 // The bandwidth is the best of many round trips, so it hears late that a port has slowed down. The queue that grows
-// there shows at once, in the round trip: the window falls with the square of what is beyond a tolerable one. Falling
+// there shows at once, in the time that packets take to the peer: the window falls with the square of what is beyond a
+// tolerable one. Falling
 // in proportion keeps the queue where it is; on a port that others filled to four fifths that lost 2.5 % of the
 // packets, where the square lost 0.7 % and was faster.
-double ModelRule::window_bytes() const {
+double ModelRule::window_bytes(Duration tolerable_queue) const {
   const double least = static_cast<double>(min_window_datagrams * datagram_bytes_);
-  const auto tolerable =
-      static_cast<double>(std::max(tolerable_round_trips * base_rtt_.value(), base_rtt_.value() + tolerable_queue));
-  const double excess = smoothed_rtt_ == 0 ? 1 : std::max(1.0, static_cast<double>(smoothed_rtt_) / tolerable);
+  const Duration base = base_rtt_.value();
+  const Duration tolerable = base + std::max(tolerable_round_trips * base, tolerable_queue);
+  const double excess = std::max(1.0, static_cast<double>(base + queue_) / static_cast<double>(tolerable));
   return std::max(least, modelled_window() / (excess * excess));
 }
 

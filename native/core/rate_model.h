@@ -14,7 +14,7 @@ class ModelRule {
 
   void on_sample(const RateSample& sample);
   double pacing_bytes_per_second(double card_share) const;
-  double window_bytes() const;
+  double window_bytes(Duration tolerable_queue) const;
   double bandwidth_bytes_per_second() const { return bandwidth_.value(); }
   Duration base_rtt() const { return base_rtt_.value(); }
   // A stage is as long as its slowest path. Paths that share a network card therefore go by the mean of what they have
@@ -42,7 +42,7 @@ class ModelRule {
   std::size_t cycle_index_ = 0;
   Time cycle_started_at_ = 0;
 
-  Duration smoothed_rtt_ = 0;
+  Duration queue_ = 0;  // that the latest timed packet met on its way there
 
   // Acks come in lumps (batching, scheduling): how many bytes a lump may exceed the model by.
   Time aggregation_started_at_ = 0;

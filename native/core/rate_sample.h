@@ -20,7 +20,7 @@ struct RateSample {
   bool app_limited = false;      // the sender, not the path, set that rate
   bool round_started = false;    // something sent after the last round's end has arrived
   Duration rtt = 0;              // 0: none
-  Duration card_wait = 0;        // of it, in the two hosts' own cards
+  Duration queue = 0;            // what packets wait on their way there, beyond the cards
 };
 
 // The largest of the values that were added in the last rounds.

@@ -135,7 +135,7 @@ std::vector<std::uint8_t> encode(const Ack& ack) {
   std::uint8_t* at = out.data();
   store_big_endian(at, ack.ranges.front().last);
   store_big_endian(at + 8, whole_microseconds(ack.delay));
-  store_big_endian(at + 12, whole_microseconds(ack.card_wait));
+  store_big_endian(at + 12, ack.arrived_at);
   store_big_endian(at + 16, ack.receive_window);
   store_big_endian(at + 20, static_cast<std::uint16_t>(ack.ranges.size()));
   store_big_endian(at + 22, ack.ranges.front().last - ack.ranges.front().first);
@@ -157,7 +157,7 @@ std::optional<Ack> decode_ack(std::span<const std::uint8_t> payload) {
   if (payload.size() != min_ack_bytes + 8 * (count - 1)) return std::nullopt;
   Ack ack;
   ack.delay = Duration{load_big_endian<std::uint32_t>(at + 8)} * microsecond;
-  ack.card_wait = Duration{load_big_endian<std::uint32_t>(at + 12)} * microsecond;
+  ack.arrived_at = load_big_endian<std::uint32_t>(at + 12);
   ack.receive_window = load_big_endian<std::uint32_t>(at + 16);
   ack.ranges.reserve(count);
   std::uint64_t last = load_big_endian<std::uint64_t>(at);

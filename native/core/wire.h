@@ -16,7 +16,7 @@
 
 namespace holdfast {
 
-constexpr std::uint8_t wire_version = 4;
+constexpr std::uint8_t wire_version = 5;
 constexpr std::size_t header_bytes = 48;
 constexpr std::size_t tag_bytes = 16;
 // As in QUIC: far more than any path will ever send, and no arithmetic on numbers can wrap.
@@ -111,7 +111,7 @@ struct AckRange {
 
 struct Ack {
   Duration delay = 0;                // between receipt of `ranges.front().last` and this ack
-  Duration card_wait = 0;            // that this ack then waits in its sender's network card
+  std::uint32_t arrived_at = 0;      // its receipt by the receiver's clock, see ForwardQueue
   std::uint32_t receive_window = 0;  // bytes this receiver lets the sender have in flight
   std::vector<AckRange> ranges;      // newest first, disjoint, not adjacent
 };

@@ -105,12 +105,12 @@ class LedgerRun {
     if (received_.empty()) return;
     Ack ack;
     ack.delay = 77 * microsecond;
-    ack.card_wait = 5 * microsecond;
+    ack.arrived_at = 5;
     ack.receive_window = 1 << 16;
     ack.ranges = received_.newest_first(max_ack_ranges);
     check_ranges(ack.ranges);
     const auto read = decode_ack(encode(ack));
-    FUZZ_CHECK(read && read->ranges == ack.ranges && read->delay == ack.delay && read->card_wait == ack.card_wait);
+    FUZZ_CHECK(read && read->ranges == ack.ranges && read->delay == ack.delay && read->arrived_at == ack.arrived_at);
     acknowledge(*read);
   }
   void acknowledge_anything(fuzz::Input& input) {

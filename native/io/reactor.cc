@@ -199,7 +199,7 @@ Snapshot Reactor::take_snapshot() const {
     const Path& path = endpoint_.path(rank);
     snapshot.peers.push_back({rank, path.state(), now - path.last_heard(), path.rtt().smoothed(), path.rtt().min(),
                               path.rate().bandwidth_bytes_per_second(), path.pacing_bytes_per_second(),
-                              path.card_share(), path.rate().window_bytes(), endpoint_.failed_authentications(rank),
+                              path.card_share(), path.window_bytes(), endpoint_.failed_authentications(rank),
                               path.sealing_phase(), path.opening_phase(), path.counters()});
   }
   snapshot.drops = endpoint_.drops();
