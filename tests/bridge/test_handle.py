@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import holdfast
 from holdfast.bridge.handle import _percentile, _Totals
+from holdfast.control.bound_margin import MOST_RATIO
 from holdfast.errors import ConfigError, HandleClosed
 from holdfast.outcome import Outcome, PeerOutcome
 
@@ -82,7 +83,7 @@ def test_a_handle_tells_what_happened_and_why(run_ranks) -> None:
         assert f"rank {1 - rank}: alive" in told["after"]
         assert "averaged with the gradients" in told["after"]
         assert told["state"]["version"] == 2
-        assert 2 * told["state"]["stage_ms"] == summary["deadline_ms"]
+        assert 0 < summary["deadline_ms"] <= MOST_RATIO * 2 * told["state"]["stage_ms"]
         assert told["state"]["num_bytes"] > 0
 
 

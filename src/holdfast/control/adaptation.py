@@ -58,6 +58,15 @@ class StageSeen:
         return sum(self.expected_by_peer.values())
 
     @property
+    def cut_ratio(self) -> float:
+        """The share of what the living had to send that the bound kept out."""
+        alive = [peer for peer in self.expected_by_peer if peer not in self.dead_peers]
+        expected = sum(self.expected_by_peer[peer] for peer in alive)
+        if self.end != "bound" or not expected:
+            return 0.0
+        return 1 - sum(self.received_by_peer[peer] for peer in alive) / expected
+
+    @property
     def tells_pace(self) -> bool:
         """Every living sender had something to say, and this rank was there to hear it."""
         expected = [
@@ -104,7 +113,7 @@ class Adaptation:
         self._incast = Incast(num_ranks)
         self._most_credit = most_credit
         self._buckets: dict[BucketKey, _Bucket] = {}
-        self._margin = BoundMargin()
+        self._margin = BoundMargin(bound.t_b_ms)
         self._change = NetworkChange()
         self._recalibration: Recalibration | None = None
 
@@ -115,7 +124,13 @@ class Adaptation:
     @property
     def t_b_ms(self) -> float:
         """Of the bucket that it was measured with, as it is in force now."""
-        return self.bound.t_b_ms * self._widening
+        return max(self.bound.floor_ms, self.bound.t_b_ms * self._widening)
+
+    @property
+    def duty_bound_ms(self) -> float:
+        """For operations that this rank serves before it calls them: not wider than measured, or it would send its
+        shard's results later than the others wait for them."""
+        return min(self.bound.t_b_ms, self.t_b_ms)
 
     @property
     def _widening(self) -> float:
@@ -146,13 +161,13 @@ class Adaptation:
             self._observe_change(bucket, stages)
 
     def _stage_ms(self, key: BucketKey) -> float:
-        return self.bound.stage_ms(key[1]) * self._widening
+        return max(self.bound.floor_ms, self.bound.stage_ms(key[1]) * self._widening)
 
     def _observe_change(self, bucket: _Bucket, stages: Sequence[StageSeen]) -> None:
         if self._recalibration is None:
-            for stage in stages:
+            for index, stage in enumerate(stages):
                 if stage.tells_pace:
-                    self._margin.observe(hit_bound=stage.end == "bound")
+                    self._margin.observe(index, elapsed_ms=stage.elapsed_ms, cut_ratio=stage.cut_ratio)
             hit_bound = any(stage.end == "bound" for stage in stages)
             t_c_ms = sum(early.t_c_ms for early in bucket.early)
             if self._change.observe(hit_bound=hit_bound, t_c_ms=t_c_ms) is not None:
@@ -160,7 +175,7 @@ class Adaptation:
         elif self._recalibration.add(bucket.samples_ms[0], stages[0].samples_ms):
             before, self.bound = self.bound, self._recalibration.bound(self.bound)
             self._change.recalibrated(before.t_b_ms, self.bound.t_b_ms)
-            self._recalibration, self._margin = None, BoundMargin()
+            self._recalibration, self._margin = None, BoundMargin(self.bound.t_b_ms)
 
     def explain(self) -> list[str]:
         standing = self._change if self._recalibration is None else self._recalibration

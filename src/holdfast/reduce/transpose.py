@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 # The native side ends every operation by its deadline; this much later something is wrong with the thread itself.
 _GRACE_S = 5.0
 _AGREEMENT_LAYOUT = 0xA9EE
+# Published anew when it has moved by so much.
+_DUTY_BOUND_STEP = 0.05
 
 
 class TransposeAllReduce:
@@ -48,6 +50,7 @@ class TransposeAllReduce:
         self._warmup_stages_ms: dict[int, list[float]] = {}  # by bytes
         self._num_warmup_started: Counter[int] = Counter()  # by bytes
         self._credit = 0
+        self._duty_bound_ms = 0.0
         self._shards = ShardAgreement(link.num_ranks) if link.divides_unevenly else None
         # (From operation, division): the one in force, and perhaps one to come.
         self._divisions = [(0, Division.even(link.num_ranks))]
@@ -253,7 +256,8 @@ class TransposeAllReduce:
             logger.info("[rank %d] %s", own_rank, adaptation.bound.reason)
         if new_credit:
             logger.info("[rank %d] %s", own_rank, adaptation.explain_credit())
-        if new_bound or new_credit:
+        bound_moved = abs(adaptation.duty_bound_ms / self._duty_bound_ms - 1) > _DUTY_BOUND_STEP
+        if new_bound or new_credit or bound_moved:
             self._publish(adaptation)
 
     def adopt(self, bound: HardBound) -> None:
@@ -272,8 +276,7 @@ class TransposeAllReduce:
     def _publish(self, adaptation: Adaptation) -> None:
         """What holds for operations that a peer opens before this rank calls them."""
         self._credit = adaptation.credit
-        # Without the margin: whoever calls late would else send its shard's results later than the others wait.
-        bound_ms = adaptation.bound.t_b_ms
+        bound_ms = self._duty_bound_ms = adaptation.duty_bound_ms
         if self._divisions[-1][0] <= self._next_operation:
             self._divisions = self._divisions[-1:]
         # A later block takes the place of those that begin with it or after it: so what is to come is said again.
