@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.control.incast import FIRST_PAUSE, TEST_OPERATIONS, Incast
+from holdfast.control.incast import FIRST_PAUSE, SUSPICION, TEST_OPERATIONS, Incast
 
 PACKETS = 650  # 1 MiB on four ranks: three quarters of it in datagrams of 1,200 bytes
 Port = Callable[[int, random.Random], float]
@@ -183,9 +183,9 @@ def test_background_that_has_gone_hides_nothing() -> None:
 
 def test_small_losses_add_up() -> None:
     incast = Incast(4)
-    history = run(incast, lambda credit, chance: 0.03 if credit > 1 else 0.0, 15)
-    assert history[10][0] == 3
-    assert history[14][0] == 1
+    history = run(incast, lambda credit, chance: 0.03 if credit > 1 else 0.0, 35)
+    assert history[28][0] == 3
+    assert history[34][0] == 1
 
 
 def test_less_than_two_percent_is_left_alone() -> None:
@@ -194,13 +194,22 @@ def test_less_than_two_percent_is_left_alone() -> None:
 
 def test_the_test_at_one_takes_its_time() -> None:
     incast = Incast(4)
-    history = run(incast, cliff(2), 4 + TEST_OPERATIONS)
-    assert [credit for credit, _ in history[1 : 1 + TEST_OPERATIONS]] == [1] * TEST_OPERATIONS
+    history = run(incast, cliff(2), 4 + SUSPICION + TEST_OPERATIONS)
+    test = history[SUSPICION : SUSPICION + TEST_OPERATIONS]
+    assert [credit for credit, _ in test] == [1] * TEST_OPERATIONS
+
+
+def test_a_port_that_neighbours_fill_for_two_operations_is_no_incast() -> None:
+    incast = Incast(4)
+    for _ in range(100):
+        run(incast, lambda credit, chance: 0.2, SUSPICION - 1)
+        run(incast, nothing_lost, 2)
+        assert incast.credit == 3
 
 
 def test_a_test_with_small_operations_takes_more_of_them() -> None:
     incast = Incast(4)
-    run(incast, lambda credit, chance: 0.3, 1, packets=20)
+    run(incast, lambda credit, chance: 0.3, SUSPICION, packets=20)
     history = run(incast, nothing_lost, 101, packets=20)
     assert {credit for credit, _ in history} == {1}
     assert incast.credit == 2

@@ -29,12 +29,15 @@ LOSS_LOW = 0.0001
 BACKGROUND_NOISE_RATIO = 2.0
 """An operation that loses up to twice the background says nothing about incast."""
 DEBT_UNIT = 0.1
-"""What one operation adds at most, and the first limit: the first operation of which a fifth is lost halves the
-credit, and the first dozen that lose three percent each."""
+"""What one operation adds at most, and the first limit on trial: there the first operation of which a fifth is lost
+ends it, and the first dozen that lose three percent each."""
 DEBT_UNIT_PACKETS = 4
 """The unit is at least this many packets."""
 PAID_BACK = 2
 """Units that an operation without loss takes off: losses in fewer than two of three operations never add up."""
+SUSPICION = 3
+"""Units before a test begins, at least: neighbours' traffic may take a fifth of an operation's packets without our
+doing, but hardly of three in a row, and the test costs a dozen operations a fifth of their time."""
 MOST_ALARM_UNITS = 8
 BOUND_HIT_DEBT = 0.02
 """An operation that lost more than usual and ran into t_B is in debt as if it had lost at least this."""
@@ -128,7 +131,7 @@ class Incast:
                 self._end_test()
         elif is_alarm and self._on_trial and self.credit > 1:
             self._back_from_trial()
-        elif is_alarm:
+        elif self._debt_units >= max(SUSPICION, self._alarm_units):
             self._begin_test()
         elif loss_ratio <= BACKGROUND_NOISE_RATIO * self.background_loss + LOSS_LOW:
             self._grow()
