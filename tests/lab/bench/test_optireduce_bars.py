@@ -122,7 +122,6 @@ def test_a_straggler_is_held_against_what_any_division_takes(bars: ModuleType) -
     [
         ({}, ()),
         ({"stage_over_bound_p999_ms": 5.1}, ("over t_B",)),
-        ({"stage_ends": {"early": 0.09, "bound": 0.01}}, ("t_C before t_B",)),
         ({"late_ratio": 0.0011}, ("x band",)),
         ({"late_ratio": 0.00009}, ("x band",)),
     ],
@@ -135,6 +134,15 @@ def test_stages_by_the_clock(bars: ModuleType, changes: dict[str, Any], missed: 
     }
     runs = bars.Runs([row("holdfast", 30, 31, **{**usual, **changes})], "holdfast")
     assert bars.missed_by_the_clock(runs, "shared-1.5") == missed
+
+
+def test_who_ends_stages_is_counted_over_all_networks(bars: ModuleType) -> None:
+    def runs(early: float, bound: float) -> object:
+        return bars.Runs([row("holdfast", 30, 31, stage_ends={"early": early, "bound": bound})], "holdfast")
+
+    assert bars.early_over_bound([runs(0.0, 0.02), runs(0.98, 0.0)]) == pytest.approx(49)
+    assert bars.early_over_bound([runs(0.0, 0.02), runs(0.02, 0.0)]) == pytest.approx(1)
+    assert bars.early_over_bound([runs(0.1, 0.0)]) is None
 
 
 def test_every_bar_is_on_a_network_that_there_is(bars: ModuleType) -> None:
