@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.control.bound_margin import MOST_RATIO, TAIL, TOLERATED_RATIO, BoundMargin
+from holdfast.control.bound_margin import MOST_RATIO, REMEMBERED_STAGES, TAIL, TOLERATED_RATIO, BoundMargin
 
 Times = Callable[[random.Random], float]
 
@@ -57,17 +57,19 @@ def test_a_long_tail_is_cut_at_the_price_of_a_few_thousandths() -> None:
     assert "less, because that cuts off hardly more" in margin.explain()
 
 
-def test_a_warm_up_that_met_a_frozen_host_is_forgotten_within_a_hundred_operations() -> None:
+def test_a_warm_up_that_met_a_frozen_host_is_forgotten_after_twenty_operations() -> None:
     margin = BoundMargin(1.0)  # five times a usual stage
-    settle(margin, lambda _: 0.2, 6, stages=200)
+    settle(margin, lambda _: 0.2, 6, stages=REMEMBERED_STAGES - 1)
+    assert margin.ratio > 0.98
+    settle(margin, lambda _: 0.2, 6, stages=1)
     assert margin.ratio == pytest.approx(TAIL * 0.2)
 
 
-def test_ranks_that_are_often_late_are_waited_for_at_the_price_of_a_percent() -> None:
+def test_ranks_that_are_often_late_are_waited_for_at_the_price_of_a_few_thousandths() -> None:
     margin = BoundMargin(1.0)
     late: Times = lambda generator: 1.0 if generator.random() < 0.1 else 0.2  # noqa: E731
     cut, _ = settle(margin, late, 6)
-    assert cut < 0.012
+    assert cut < 0.005
 
 
 def test_a_quick_drift_is_followed_within_ten_stages() -> None:
@@ -81,7 +83,7 @@ def test_a_quick_drift_is_followed_within_ten_stages() -> None:
 def test_it_never_replaces_measuring_again_and_comes_back() -> None:
     margin = BoundMargin(1.0)
     for _ in range(1000):
-        margin.observe(0, elapsed_ms=1.0, cut_ratio=0.5)
+        margin.observe(0, elapsed_ms=margin.ratio, cut_ratio=0.5)
     assert margin.ratio == MOST_RATIO
     for _ in range(1000):
         margin.observe(0, elapsed_ms=0.9, cut_ratio=0.0)

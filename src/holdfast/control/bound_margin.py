@@ -6,23 +6,22 @@ contributions with every pause, or a little in every fifth stage. On a network w
 round: the warm-up, which runs exactly, met the tail itself, and a bound of twice a usual stage spares nobody the wait.
 
 So what the bound cuts off widens it, and every stage narrows it by what may be cut: in balance where a stage loses
-TOLERATED_RATIO at the bound on average. The longer nothing is cut, the faster it narrows: a warm-up that met a host
-that was away makes a bound that is many times too long. It never falls below TAIL times a usual stage, or what was
-measured, whichever is less: nearer than that there is no tail.
+TOLERATED_RATIO at the bound on average. It never falls below TAIL times a usual stage, or what was measured, whichever
+is less: nearer than that there is no tail. Nor does it stay above TAIL times the longest of the last stages: a warm-up
+that met a host that was away makes a bound that is many times too long.
 
 A stage that waited for a rank that sent nothing says nothing about pace: that rank is away.
 """
 
 from __future__ import annotations
 
+from collections import deque
+
 TOLERATED_RATIO = 0.001
 """Of a stage's elements. An operation has two stages, and what it delivers should not fall below 99 % for this alone."""
 GAIN = 0.5
 """A stage that lacks a tenth is answered by a twentieth more time, and a hundred that lack nothing take it back."""
-PATIENCE = 10
-"""After so many stages without a cut, and again after as many more, it narrows twice as fast,"""
-MOST_DOUBLINGS = 5
-"""at most so often."""
+REMEMBERED_STAGES = 40
 TAIL = 1.4
 """Operations are held to p99 / p50 of at most 1.5 on networks with tails."""
 MOST_RATIO = 1.5
@@ -37,7 +36,7 @@ class BoundMargin:
         self.ratio = 1.0
         """What holds, over what was measured."""
         self._t_b_ms = t_b_ms
-        self._num_uncut = 0
+        self._recent_ms: deque[float] = deque(maxlen=REMEMBERED_STAGES)
         self._usual_ms = [0.0, 0.0]
         """Of each stage; 0: none was seen yet."""
 
@@ -46,10 +45,12 @@ class BoundMargin:
         before_ms = self._usual_ms[stage] or elapsed_ms
         self._usual_ms[stage] = before_ms + USUAL_WEIGHT * (elapsed_ms - before_ms)
         usual_ratio = max(self._usual_ms) / self._t_b_ms
-        self._num_uncut = 0 if cut_ratio > 0 else self._num_uncut + 1
-        tolerated = TOLERATED_RATIO * 2 ** min(MOST_DOUBLINGS, self._num_uncut // PATIENCE)
-        self.ratio *= 1 + GAIN * (cut_ratio - tolerated)
-        self.ratio = min(MOST_RATIO, max(min(1.0, TAIL * usual_ratio), self.ratio))
+        self._recent_ms.append(elapsed_ms)
+        most = MOST_RATIO
+        if len(self._recent_ms) == REMEMBERED_STAGES:
+            most = min(most, TAIL * max(self._recent_ms) / self._t_b_ms)
+        least = min(1.0, TAIL * usual_ratio)
+        self.ratio = max(least, min(most, self.ratio * (1 + GAIN * (cut_ratio - TOLERATED_RATIO))))
 
     def explain(self) -> str:
         change = round(100 * (self.ratio - 1))
