@@ -15,7 +15,7 @@ namespace holdfast {
 
 class QueueAllowance {
  public:
-  static constexpr Duration least = 3 * millisecond;
+  static constexpr Duration least = 2 * millisecond;
   static constexpr Duration most = 8 * millisecond;
   // In balance where one packet of a thousand is lost.
   static constexpr Duration gain_per_packet = microsecond / 2;
