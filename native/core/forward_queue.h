@@ -20,20 +20,32 @@ class ForwardQueue {
   // off the least one: a card that tells late what has left would make that too small.
   Duration add(Time now, Time sent_at, std::uint32_t arrived_at, Duration card_wait) {
     const std::uint32_t transit = arrived_at - wrapped_microseconds(sent_at);
-    const auto beyond_least = static_cast<std::int32_t>(transit - least_);
-    if (seen_at_ == never || beyond_least <= 0 || now - seen_at_ > lifetime) {
+    if (begun_at_ == never || now - begun_at_ > 2 * stretch) {  // nothing was sent for a while
+      before_ = least_ = transit;
+      begun_at_ = now;
+    } else if (now - begun_at_ > stretch) {
+      before_ = least_;
       least_ = transit;
-      seen_at_ = now;
-      return 0;
+      begun_at_ = now;
+    } else {
+      least_ = lesser(least_, transit);
     }
-    return std::max<Duration>(0, beyond_least * microsecond - card_wait);
+    const auto queued = static_cast<std::int32_t>(transit - lesser(before_, least_));
+    return std::max<Duration>(0, queued * microsecond - card_wait);
   }
 
  private:
-  // Clocks that drift apart by 100 parts in a million are a millisecond off after it.
-  static constexpr Duration lifetime = 10 * second;
+  // Differences are compared as they come round, too.
+  static std::uint32_t lesser(std::uint32_t a, std::uint32_t b) {
+    return static_cast<std::int32_t>(a - b) <= 0 ? a : b;
+  }
+
+  // The least is that of this stretch and the one before: what is forgotten is so after a stretch in which the road may
+  // have been seen empty, and clocks that drift apart by 100 parts in a million are at most a millisecond off.
+  static constexpr Duration stretch = 5 * second;
+  std::uint32_t before_ = 0;
   std::uint32_t least_ = 0;
-  Time seen_at_ = never;
+  Time begun_at_ = never;
 };
 
 }  // namespace holdfast

@@ -93,7 +93,9 @@ std::optional<Drop> Path::on_ack(Time now, std::span<const std::uint8_t> payload
     const Duration network_rtt = std::max<Duration>(settled_.rtt_sample - ack->delay - age, microsecond);
     const bool timed = settled_.has_rtt_sample;
     const Time sent_at = now - settled_.rtt_sample;
-    const Duration queue = timed ? forward_queue_.add(now, sent_at, ack->arrived_at, settled_.card_wait) : 0;
+    const Duration told = timed ? forward_queue_.add(now, sent_at, ack->arrived_at, settled_.card_wait) : 0;
+    // Whatever a clock that was set, or a peer, says: the way there is a part of the round trip.
+    const Duration queue = std::min(told, network_rtt);
     rate_.on_acknowledged(now, settled_.acknowledged_bytes, settled_.newest.delivery, settled_.newest.sent_at,
                           timed ? network_rtt : 0, queue);
     probe_backoff_ = 0;
@@ -119,7 +121,8 @@ void Path::settle(Time now) {
     if (message != nullptr && !packet.is_end) message->lost({packet.offset, packet.offset + packet.count});
   }
   pacer_.burst_size().on_settled(now, settled_.acknowledged.size() + settled_.lost.size());
-  queue_->on_settled(settled_.acknowledged.size(), settled_.lost.size());
+  // Between processes of one host there is no port that could overflow.
+  if (!settings_.same_host) queue_->on_settled(settled_.acknowledged.size(), settled_.lost.size());
   sweep_finished();
 }
 

@@ -2,8 +2,8 @@
 //
 // Neighbours fill ports in bursts. Whoever gives way to every one of them leaves capacity unused when a burst is over;
 // whoever does not overruns ports that they keep filled. Which of the two a network is like shows in what is lost, and
-// only over thousands of packets: so all paths of a rank learn it together. Random loss is loss too: there the queue
-// stays short, which costs nothing, since random loss does not fill ports.
+// only over thousands of packets: so all paths of a rank learn it together. Random loss is loss too, and keeps the
+// queue short: where nobody fills the ports that costs nothing, elsewhere some pace.
 #pragma once
 
 #include <algorithm>

@@ -90,12 +90,31 @@ def test_a_bound_far_above_what_is_usual_comes_down_for_duty_too_but_not_below_t
     assert made.t_b_ms == made.duty_bound_ms == made.timing(KEY).stage_ms == 10.0
 
 
-def test_a_rank_that_calls_late_does_not_make_its_bound_wider() -> None:
+def test_smaller_buckets_keep_their_time_when_the_largest_needs_less() -> None:
+    made = adaptation(HardBound.measured([[100.0] * 40] * NUM_RANKS, BYTES, 10.0))
+    for _ in range(400):
+        made.observe(KEY, (stage(25.0, made.t_b_ms),) * 2, 0.0, ALL_ARRIVED)
+    assert made.t_b_ms == pytest.approx(35.0)
+    assert made.timing((7, BYTES // 4)).stage_ms == 25.0
+
+
+def test_a_rank_that_is_too_late_for_a_narrow_bound_in_every_second_operation_gets_the_time_that_was_measured() -> None:
+    made = adaptation(HardBound.measured([[100.0] * 40] * NUM_RANKS, BYTES, 5.0))
+    for index in range(400):
+        bound_ms = made.timing(KEY).stage_ms
+        late = index % 2 == 0 and bound_ms < 50
+        made.observe(
+            KEY, (stage(bound_ms, bound_ms, lost=1000) if late else stage(10.0, bound_ms),) * 2, 0.0, ALL_ARRIVED
+        )
+    assert made.t_b_ms > 50
+
+
+def test_a_rank_that_calls_late_does_not_move_its_bound() -> None:
     made = adaptation()
     for _ in range(50):
         bound_ms = made.timing(KEY).stage_ms
         over = dataclasses.replace(stage(bound_ms, bound_ms), before_call=True)
-        made.observe(KEY, (over, stage(15.0, bound_ms)), 0.0, ALL_ARRIVED)
+        made.observe(KEY, (over, stage(5.0, bound_ms)), 0.0, ALL_ARRIVED)
     assert made.t_b_ms == 20.0
 
 

@@ -52,7 +52,24 @@ HF_CASE(waiting_in_the_own_card_is_no_queue_and_never_shortens_the_road) {
   HF_EQUAL(road.send(4 * second, 4 * millisecond), 4 * millisecond);
 }
 
-HF_CASE(a_clock_that_runs_away_is_forgiven_after_ten_seconds) {
+HF_CASE(a_road_that_is_never_empty_again_is_remembered_for_five_seconds_at_least) {
+  Road road{0};
+  HF_EQUAL(road.send(second, 0), 0);
+  for (Time at = 2 * second; at < 6 * second; at += second) HF_EQUAL(road.send(at, 6 * millisecond), 6 * millisecond);
+  HF_EQUAL(road.send(6'500 * millisecond, 4 * millisecond), 4 * millisecond);  // in the next stretch
+  HF_EQUAL(road.send(11 * second, 6 * millisecond), 6 * millisecond);
+  HF_EQUAL(road.send(12 * second, 6 * millisecond), 2 * millisecond);  // the shortest since is what is known
+}
+
+HF_CASE(clocks_that_drift_apart_are_at_most_a_millisecond_off) {
+  Road road{0};
+  for (Time at = second; at < 600 * second; at += 50 * millisecond) {
+    road.ahead = at / 10'000;  // a hundred parts in a million
+    HF_CHECK(road.send(at, 0) < 1'020 * microsecond);
+  }
+}
+
+HF_CASE(a_clock_that_ran_away_in_a_pause_is_forgiven) {
   Road road{0};
   HF_EQUAL(road.send(second, 0), 0);
   road.ahead = 360 * millisecond;  // an hour at a hundred parts in a million

@@ -113,7 +113,7 @@ class Adaptation:
         self._incast = Incast(num_ranks)
         self._most_credit = most_credit
         self._buckets: dict[BucketKey, _Bucket] = {}
-        self._margin = BoundMargin(bound.t_b_ms)
+        self._margin = BoundMargin(bound.t_b_ms, bound.floor_ms)
         self._change = NetworkChange()
         self._recalibration: Recalibration | None = None
 
@@ -124,7 +124,7 @@ class Adaptation:
     @property
     def t_b_ms(self) -> float:
         """Of the bucket that it was measured with, as it is in force now."""
-        return max(self.bound.floor_ms, self.bound.t_b_ms * self._widening)
+        return self.bound.t_b_ms * self._widening
 
     @property
     def duty_bound_ms(self) -> float:
@@ -161,13 +161,13 @@ class Adaptation:
             self._observe_change(bucket, stages)
 
     def _stage_ms(self, key: BucketKey) -> float:
-        return max(self.bound.floor_ms, self.bound.stage_ms(key[1]) * self._widening)
+        # Only the largest bucket teaches that less will do: small ones, between others, do not scale with their bytes.
+        ratio = self._widening if key[1] == self.bound.num_bytes else max(1.0, self._widening)
+        return self.bound.stage_ms(key[1]) * ratio
 
     def _observe_change(self, bucket: _Bucket, stages: Sequence[StageSeen]) -> None:
         if self._recalibration is None:
-            for index, stage in enumerate(stages):
-                if stage.tells_pace:
-                    self._margin.observe(index, elapsed_ms=stage.elapsed_ms, cut_ratio=stage.cut_ratio)
+            self._observe_margin(stages)
             hit_bound = any(stage.end == "bound" for stage in stages)
             t_c_ms = sum(early.t_c_ms for early in bucket.early)
             if self._change.observe(hit_bound=hit_bound, t_c_ms=t_c_ms) is not None:
@@ -175,7 +175,17 @@ class Adaptation:
         elif self._recalibration.add(bucket.samples_ms[0], stages[0].samples_ms):
             before, self.bound = self.bound, self._recalibration.bound(self.bound)
             self._change.recalibrated(before.t_b_ms, self.bound.t_b_ms)
-            self._recalibration, self._margin = None, BoundMargin(self.bound.t_b_ms)
+            self._recalibration, self._margin = None, BoundMargin(self.bound.t_b_ms, self.bound.floor_ms)
+
+    def _observe_margin(self, stages: Sequence[StageSeen]) -> None:
+        if stages[0].before_call or not stages[0].expected:
+            return  # what is left of the results then is short, and says nothing about the contributions
+        self._margin.observe_absence(absent=not stages[0].tells_pace)
+        if not stages[0].tells_pace:
+            return
+        for index, stage in enumerate(stages):
+            if stage.tells_pace:
+                self._margin.observe(index, elapsed_ms=stage.elapsed_ms, cut_ratio=stage.cut_ratio)
 
     def explain(self) -> list[str]:
         standing = self._change if self._recalibration is None else self._recalibration

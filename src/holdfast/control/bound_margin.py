@@ -10,7 +10,9 @@ TOLERATED_RATIO at the bound on average. It never falls below TAIL times a usual
 is less: nearer than that there is no tail. Nor does it stay above TAIL times the longest of the last stages: a warm-up
 that met a host that was away makes a bound that is many times too long.
 
-A stage that waited for a rank that sent nothing says nothing about pace: that rank is away.
+A stage that waited for a rank that sent nothing says nothing about pace: that rank is away. But a rank that is so in
+more than a quarter of the operations is rather late than away, and has the time that was measured with it from then
+on.
 """
 
 from __future__ import annotations
@@ -22,6 +24,10 @@ TOLERATED_RATIO = 0.001
 GAIN = 0.5
 """A stage that lacks a tenth is answered by a twentieth more time, and a hundred that lack nothing take it back."""
 REMEMBERED_STAGES = 40
+LEAST_RATIO = 0.1
+MOST_ABSENT_RATIO = 0.25
+ABSENT_WEIGHT = 0.01
+"""Of the latest operation in how often a rank is absent: a host that freezes for half a second is not late."""
 TAIL = 1.4
 """Operations are held to p99 / p50 of at most 1.5 on networks with tails."""
 MOST_RATIO = 1.5
@@ -31,26 +37,37 @@ USUAL_WEIGHT = 0.05
 
 
 class BoundMargin:
-    def __init__(self, t_b_ms: float) -> None:
-        """`t_b_ms` as measured."""
+    def __init__(self, t_b_ms: float, floor_ms: float) -> None:
+        """`t_b_ms` as measured, and the least that it may ever be."""
         self.ratio = 1.0
         """What holds, over what was measured."""
         self._t_b_ms = t_b_ms
-        self._recent_ms: deque[float] = deque(maxlen=REMEMBERED_STAGES)
+        self._floor_ratio = max(LEAST_RATIO, floor_ms / t_b_ms)
         self._usual_ms = [0.0, 0.0]
         """Of each stage; 0: none was seen yet."""
+        self._recent_ms: deque[float] = deque(maxlen=REMEMBERED_STAGES)
+        self._absent_ratio = 0.0
+        self._may_narrow = True
 
     def observe(self, stage: int, *, elapsed_ms: float, cut_ratio: float) -> None:
         """Stage 0 or 1 of an operation to which every sender had something to say: the share that t_B cut off."""
         before_ms = self._usual_ms[stage] or elapsed_ms
         self._usual_ms[stage] = before_ms + USUAL_WEIGHT * (elapsed_ms - before_ms)
-        usual_ratio = max(self._usual_ms) / self._t_b_ms
         self._recent_ms.append(elapsed_ms)
         most = MOST_RATIO
         if len(self._recent_ms) == REMEMBERED_STAGES:
             most = min(most, TAIL * max(self._recent_ms) / self._t_b_ms)
-        least = min(1.0, TAIL * usual_ratio)
-        self.ratio = max(least, min(most, self.ratio * (1 + GAIN * (cut_ratio - TOLERATED_RATIO))))
+        self._move_to(min(most, self.ratio * (1 + GAIN * (cut_ratio - TOLERATED_RATIO))))
+
+    def observe_absence(self, *, absent: bool) -> None:
+        """One operation: did a rank that lives send nothing until t_B? It is away, or the bound is too narrow for it."""
+        self._absent_ratio += ABSENT_WEIGHT * (absent - self._absent_ratio)
+        self._may_narrow = self._may_narrow and self._absent_ratio <= MOST_ABSENT_RATIO
+        self._move_to(self.ratio)
+
+    def _move_to(self, ratio: float) -> None:
+        least = min(1.0, max(self._floor_ratio, TAIL * max(self._usual_ms) / self._t_b_ms))
+        self.ratio = max(least if self._may_narrow else 1.0, ratio)
 
     def explain(self) -> str:
         change = round(100 * (self.ratio - 1))

@@ -11,7 +11,8 @@ making**, and incast returns as soon as the senders do. So:
   once where fewer lose more: senders keep to their share of their card, and a share of one is all of it.
 - If less is lost, the credit climbs back by one with every good operation. If loss returns on the way, it was incast:
   the credit stays below that level. If not, it was a burst.
-- Every alarm that was none doubles the debt it takes to raise the next one.
+- Every alarm that was none doubles the debt it takes to raise the next one; the first takes as much as three bad
+  operations.
 - The level above the credit is tried again every so often; each failure doubles the time to the next trial, since a
   trial that fails costs late operations.
 
