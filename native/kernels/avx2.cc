@@ -7,6 +7,7 @@
 #include <immintrin.h>
 
 #include "kernels/portable.h"
+#include "kernels/random_bits_avx2.h"
 
 #define HF_AVX2 __attribute__((target("avx2,f16c")))
 #define HF_AVX2_INLINE __attribute__((target("avx2,f16c"), always_inline)) inline
@@ -144,18 +145,6 @@ HF_AVX2_INLINE std::size_t sum_of_lanes(__m256i counts) {
   return sum;
 }
 
-// See kernels::hash: of eight consecutive indices.
-HF_AVX2_INLINE __m256i hash_eight(RandomKey key, std::uint32_t first_index) {
-  const __m256i start = _mm256_add_epi32(_mm256_set1_epi32(static_cast<int>(first_index + key.before)),
-                                         _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-  const __m256i first = _mm256_mullo_epi32(_mm256_xor_si256(start, _mm256_srli_epi32(start, 16)),
-                                           _mm256_set1_epi32(static_cast<int>(first_multiplier)));
-  const __m256i keyed = _mm256_xor_si256(_mm256_xor_si256(first, _mm256_srli_epi32(first, 15)),
-                                         _mm256_set1_epi32(static_cast<int>(key.between)));
-  const __m256i second = _mm256_mullo_epi32(keyed, _mm256_set1_epi32(static_cast<int>(second_multiplier)));
-  return _mm256_xor_si256(second, _mm256_srli_epi32(second, 16));
-}
-
 // See portable::narrow_magnitude_at_random; here with the sign, and packed.
 template <Format F>
 HF_AVX2_INLINE __m128i narrow_at_random(__m256i bits, __m256i magnitude, __m256i random) {
@@ -202,6 +191,8 @@ HF_AVX2 void combine_present(void* out, const void* own, portable::Accumulator<F
 }
 
 struct Family {
+  static constexpr auto transform_tile = transform_tile_avx2;
+
   template <Format F>
   HF_AVX2 static void store(void* accumulator, const void* source, std::size_t count) {
     cast<accumulator_format<F>, F>(accumulator, source, count);

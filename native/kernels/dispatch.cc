@@ -18,7 +18,12 @@ const Table& table_for([[maybe_unused]] InstructionSet set) {
 // Null until the first call. Threads that race here all store the same pointer to constant data.
 constinit std::atomic<const Table*> chosen{nullptr};
 
-const Table& active() {
+[[maybe_unused]] constexpr bool has_arithmetic(Format format) { return is_known(format) && format != Format::bytes; }
+[[maybe_unused]] constexpr bool is_narrow(Format format) { return format == Format::bf16 || format == Format::f16; }
+
+}  // namespace
+
+const Table& active_table() {
   const Table* table = chosen.load(std::memory_order_relaxed);
   if (table == nullptr) [[unlikely]] {
     table = &table_for(best_instruction_set());
@@ -26,11 +31,6 @@ const Table& active() {
   }
   return *table;
 }
-
-[[maybe_unused]] constexpr bool has_arithmetic(Format format) { return is_known(format) && format != Format::bytes; }
-[[maybe_unused]] constexpr bool is_narrow(Format format) { return format == Format::bf16 || format == Format::f16; }
-
-}  // namespace
 
 InstructionSet best_instruction_set() {
 #if defined(__x86_64__)
@@ -41,7 +41,7 @@ InstructionSet best_instruction_set() {
 }
 
 InstructionSet instruction_set() {
-  return &active() == &portable_table ? InstructionSet::portable : InstructionSet::avx2;
+  return &active_table() == &portable_table ? InstructionSet::portable : InstructionSet::avx2;
 }
 
 void use_instruction_set(InstructionSet set) {
@@ -53,23 +53,23 @@ const char* name(InstructionSet set) { return set == InstructionSet::avx2 ? "avx
 
 void store(Format format, void* accumulator, const void* source, std::size_t count) {
   assert(has_arithmetic(format));
-  active().store[index(format)](accumulator, source, count);
+  active_table().store[index(format)](accumulator, source, count);
 }
 
 void add(Format format, void* accumulator, const void* source, std::size_t count) {
   assert(has_arithmetic(format));
-  active().add[index(format)](accumulator, source, count);
+  active_table().add[index(format)](accumulator, source, count);
 }
 
 void combine(Format format, void* out, const void* own, double own_scale, const void* accumulator,
              double accumulator_scale, std::size_t count) {
   assert(has_arithmetic(format));
-  active().combine[index(format)](out, own, own_scale, accumulator, accumulator_scale, count);
+  active_table().combine[index(format)](out, own, own_scale, accumulator, accumulator_scale, count);
 }
 
 void cast(Format target_format, void* target, Format source_format, const void* source, std::size_t count) {
   assert(has_arithmetic(target_format) && has_arithmetic(source_format));
-  active().cast[index(target_format)][index(source_format)](target, source, count);
+  active_table().cast[index(target_format)][index(source_format)](target, source, count);
 }
 
 void scale(Format format, void* values, double factor, std::size_t count) {
@@ -78,12 +78,12 @@ void scale(Format format, void* values, double factor, std::size_t count) {
 
 std::size_t narrow_stochastic(Format format, void* target, const void* source, std::size_t count, std::uint64_t seed) {
   assert(is_narrow(format));
-  return active().narrow_stochastic[index(format)](target, source, count, key_of(seed));
+  return active_table().narrow_stochastic[index(format)](target, source, count, key_of(seed));
 }
 
 std::size_t narrow_with_residual(Format format, void* target, const void* source, void* residual, std::size_t count) {
   assert(is_narrow(format));
-  return active().narrow_with_residual[index(format)](target, source, residual, count);
+  return active_table().narrow_with_residual[index(format)](target, source, residual, count);
 }
 
 }  // namespace holdfast::kernels

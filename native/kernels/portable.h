@@ -12,6 +12,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "kernels/hadamard_layout.h"
 #include "kernels/kernels.h"
 #include "kernels/random_bits.h"
 
@@ -181,6 +182,8 @@ std::size_t narrow_stochastic_range(void* target, const void* source, std::size_
 }
 
 struct Family {
+  static constexpr auto transform_tile = transform_tile_portable;
+
   template <Format F>
   static void store(void* accumulator, const void* source, std::size_t count) {
     if constexpr (element_bytes(F) == sizeof(Accumulator<F>)) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 
+#include "kernels/hadamard_layout.h"
 #include "kernels/kernels.h"
 #include "kernels/random_bits.h"
 
@@ -28,6 +29,7 @@ struct Table {
   // The 16-bit formats only.
   std::array<NarrowStochastic, num_formats> narrow_stochastic{};
   std::array<NarrowWithResidual, num_formats> narrow_with_residual{};
+  void (*transform_tile)(const HadamardTile& tile) = nullptr;  // float32 only
 };
 
 // Fills a table from a family of kernels: `Family` has a static member template for every row.
@@ -53,6 +55,7 @@ constexpr Table make_table() {
   };
   fill_narrow.template operator()<Format::bf16>();
   fill_narrow.template operator()<Format::f16>();
+  table.transform_tile = Family::transform_tile;
   return table;
 }
 
@@ -60,5 +63,7 @@ extern const Table portable_table;
 #if defined(__x86_64__)
 extern const Table avx2_table;
 #endif
+
+const Table& active_table();
 
 }  // namespace holdfast::kernels
