@@ -12,6 +12,7 @@ from transpose_oracle import assert_is_the_sum, gradient_of, reduce_once
 
 from holdfast.bridge.tensors import memory_of
 from holdfast.errors import BucketMismatch, DeadlineExceeded
+from holdfast.reduce.pending import Memory
 from holdfast.reduce.transpose import TransposeAllReduce
 
 
@@ -93,3 +94,31 @@ def test_a_failed_warm_up_operation_does_not_hold_up_the_next(run_ranks) -> None
     results = run_ranks(warm_up_beside_an_absence, 2)
     assert results[0][0] == "DeadlineExceeded"
     assert all(elapsed_s < 3.0 for _, elapsed_s in results)
+
+
+def numbered(member: Member) -> list[tuple[int, int]]:
+    """Through the exchange of what the warm-up took and one about shards: both use up a number."""
+    reducer = TransposeAllReduce(
+        member.join(warmup_operations=2, deadline_floor_ms=10_000.0, early_wait_floor_ms=2_000.0)
+    )
+    seen: list[tuple[int, int]] = []
+    for _ in range(20):
+        tensor, told = torch.empty(100), []
+
+        def prepare(operation: int, tensor: torch.Tensor = tensor, told: list[int] = told) -> Memory:
+            told.append(operation)
+            return memory_of(tensor.fill_(operation))
+
+        pending = reducer.start_numbered(prepare)
+        reducer.finish(pending)
+        torch.testing.assert_close(tensor, torch.full((100,), float(pending.operation)))  # the average over ranks
+        seen.append((*told, pending.operation))
+    member.barrier()
+    return seen
+
+
+def test_the_number_is_told_before_the_operation_begins_and_is_the_same_everywhere(run_ranks) -> None:
+    first, *others = run_ranks(numbered, 3)
+    assert all(other == first for other in others)
+    assert all(told == number for told, number in first)
+    assert first[-1][1] == 21

@@ -5,7 +5,7 @@ from __future__ import annotations
 import array
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast import _native
@@ -76,6 +76,22 @@ class TransposeAllReduce:
 
         The first call after the warm-up waits for the warm-up operations, each of which is bounded.
         """
+        return self.start_numbered(lambda _: memory, layout=layout, bucket=bucket, exact=exact, average=average)
+
+    def start_numbered(
+        self,
+        prepare: Callable[[int], Memory],
+        *,
+        layout: int = 0,
+        bucket: int | None = None,
+        exact: bool = False,
+        average: bool = True,
+    ) -> Pending:
+        """As `start`, for memory whose content depends on the operation's number.
+
+        `prepare` is given the number when it is certain, right before the operation begins. What ranks sum has the same
+        number on all of them, so whatever follows from it is the same too.
+        """
         self.link.require_open()
         self._release_abandoned()
         warming_up = self.adaptation is None and not exact
@@ -84,7 +100,10 @@ class TransposeAllReduce:
             warming_up = False
         if not exact and self.adaptation is not None and self._shards is not None:
             self._agree_on_shards(self._shards, self.adaptation)
+        operation = self._next_operation
+        memory = prepare(operation)
         pending = self._submit(memory, layout, bucket, exact or warming_up, average)
+        assert pending.operation == operation, "nobody else starts operations on this link"
         if warming_up:
             self._num_warmup_started[memory.num_bytes] += 1
             self._warmup[pending.operation] = pending
