@@ -25,8 +25,9 @@ Nothing here has to be set. A value is taken from the first of:
 4. the default
 
 `holdfast config` prints the resolved values and where each came from; `--explain` adds what they mean. An unknown name
-or a value of the wrong type is a `ConfigError`. `protection`, `deterministic`, `warmup_operations`, the job key, and
-whether `deadline_ms` is given must be the same on all ranks; joining fails otherwise, with an error that names the ranks.
+or a value of the wrong type is a `ConfigError`. `protection`, `deterministic`, `warmup_operations`, `uneven_shards`,
+`hadamard`, the job key, and whether `deadline_ms` is given must be the same on all ranks; joining fails otherwise, with
+an error that names the ranks.
 So must `wire`: with two of them the first operation ends in a `BucketMismatch`.
 """
 

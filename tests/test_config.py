@@ -99,6 +99,7 @@ def test_text_from_the_environment_gets_the_type_of_its_field(name: str, text: s
         ("wire", "int8"),
         ("wire", None),
         ("rounding", "nearest"),
+        ("hadamard", True),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_a_config_error_that_names_the_setting(name: str, value: Any) -> None:
@@ -131,6 +132,7 @@ def test_a_value_of_the_wrong_kind_is_a_config_error_that_names_the_setting(name
         {"receive_buffer_bytes": -1},
         {"send_buffer_bytes": -1},
         {"early_bytes_cap": -1},
+        {"rounding": "feedback", "wire": "bf16", "hadamard": "on"},
     ],
     ids=str,
 )
@@ -149,6 +151,8 @@ def test_values_out_of_range_are_refused(settings: dict[str, Any]) -> None:
         {"datagram_bytes": 576},
         {"datagram_bytes": 16_320},
         {"heartbeat_ms": 500, "silence_limit_ms": 1_000},
+        {"hadamard": "on", "wire": "bf16"},
+        {"hadamard": "on", "rounding": "feedback"},  # nothing is rounded
     ],
     ids=str,
 )

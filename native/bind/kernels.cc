@@ -1,9 +1,15 @@
 #include "kernels/kernels.h"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "kernels/hadamard.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -19,6 +25,45 @@ void require_float(Format format) {
 
 void require_narrow(Format format) {
   if (format != Format::bf16 && format != Format::f16) throw nb::value_error("narrowing is for the 16-bit formats");
+}
+
+using Ranges = std::vector<std::pair<std::size_t, std::size_t>>;
+
+std::vector<kernels::ElementRange> element_ranges(const Ranges& ranges, std::size_t count) {
+  std::vector<kernels::ElementRange> checked;
+  std::size_t least = 0;
+  for (const auto& [begin, end] : ranges) {
+    if (begin < least || end < begin || end > count) throw nb::value_error("ranges ascend, within the array");
+    checked.push_back({begin, end});
+    least = end;
+  }
+  return checked;
+}
+
+void bind_hadamard(nb::module_& module) {
+  module.def(
+      "hadamard_encode",
+      [](std::uintptr_t values, std::size_t count, std::uint64_t seed) {
+        kernels::hadamard_encode(static_cast<float*>(pointer(values)), count, seed);
+      },
+      "values"_a, "count"_a, "seed"_a, nb::call_guard<nb::gil_scoped_release>(),
+      "Encodes float32 values in place: every block becomes its randomised Hadamard transform, of the same length.");
+  module.def(
+      "hadamard_decode",
+      [](std::uintptr_t values, std::size_t count, std::uint64_t seed, const Ranges& missing) {
+        const std::vector<kernels::ElementRange> ranges = element_ranges(missing, count);
+        std::vector<kernels::ElementRange> lost;
+        {
+          const nb::gil_scoped_release release;
+          lost = kernels::hadamard_decode_partial(static_cast<float*>(pointer(values)), count, seed, ranges);
+        }
+        Ranges pairs;
+        for (const auto& [begin, end] : lost) pairs.emplace_back(begin, end);
+        return pairs;
+      },
+      "values"_a, "count"_a, "seed"_a, "missing"_a,
+      "Decodes in place what was encoded with the same seed. Ranges that are missing hold zeros; what arrived of a "
+      "block is scaled to stand for all of it. Returns the ranges of blocks of which nothing arrived: they stay zero.");
 }
 
 }  // namespace
@@ -76,4 +121,5 @@ void bind_kernels(nb::module_& module) {
       "format"_a, "target"_a, "source"_a, "residual"_a, "count"_a, nb::call_guard<nb::gil_scoped_release>(),
       "target[i] = source[i] + residual[i], rounded to nearest even; residual[i] = what is left over, float32. Returns "
       "how many were clipped.");
+  bind_hadamard(module);
 }

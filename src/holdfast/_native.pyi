@@ -43,6 +43,16 @@ def narrow_with_residual(format: Format, target: int, source: int, residual: int
     target[i] = source[i] + residual[i], rounded to nearest even; residual[i] = what is left over, float32. Returns how many were clipped.
     """
 
+def hadamard_encode(values: int, count: int, seed: int) -> None:
+    """
+    Encodes float32 values in place: every block becomes its randomised Hadamard transform, of the same length.
+    """
+
+def hadamard_decode(values: int, count: int, seed: int, missing: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """
+    Decodes in place what was encoded with the same seed. Ranges that are missing hold zeros; what arrived of a block is scaled to stand for all of it. Returns the ranges of blocks of which nothing arrived: they stay zero.
+    """
+
 class Protection(enum.Enum):
     """What datagrams are protected against."""
 
@@ -373,7 +383,7 @@ MAX_RANKS: int = 4096
 class Introduction:
     """Which host a rank is on, and what all ranks must have in common."""
 
-    def __init__(self, *, protection: Protection, deterministic: bool, measures_deadline: bool, uneven_shards: bool, warmup_operations: int, key_fingerprint: bytes, host_identity: str) -> None: ...
+    def __init__(self, *, protection: Protection, deterministic: bool, measures_deadline: bool, uneven_shards: bool, hadamard: bool, warmup_operations: int, key_fingerprint: bytes, host_identity: str) -> None: ...
 
     @property
     def protection(self) -> Protection: ...
@@ -386,6 +396,9 @@ class Introduction:
 
     @property
     def uneven_shards(self) -> bool: ...
+
+    @property
+    def hadamard(self) -> bool: ...
 
     @property
     def warmup_operations(self) -> int: ...

@@ -23,6 +23,7 @@ from holdfast.config import Config, ResolvedConfig
 from holdfast.link.link import Link
 from holdfast.reduce.pending import Pending
 
+NOTHING = torch.empty(0)
 _BRISK = {"exact_deadline_ms": 300.0, "join_timeout_s": 20.0, "silence_limit_ms": 2_000.0}
 _MODES = st.sampled_from(
     [
@@ -92,7 +93,7 @@ class JobOfThree(RuleBasedStateMachine):
         self._do(
             here,
             f"{asked}: finish {pending.operation} of {owner}",
-            lambda: self.handles[asked].bucket_finished(pending),
+            lambda: self.handles[asked].bucket_finished(pending, NOTHING, NOTHING),
         )
 
     @rule(which=st.integers(0, 10))

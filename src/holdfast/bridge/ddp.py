@@ -19,7 +19,7 @@ from holdfast.bridge.tensors import FORMATS, layout_of, memory_of
 from holdfast.codec.residual import Layout
 from holdfast.config import resolve
 from holdfast.errors import AttachError, UnsupportedGradient
-from holdfast.reduce.pending import Pending
+from holdfast.reduce.pending import Memory, Pending
 
 logger = logging.getLogger(__name__)
 
@@ -127,9 +127,7 @@ class _HookState:
             bucket = self.started.pop(0)
             try:
                 if handle is not None:
-                    handle.bucket_finished(bucket.pending)
-                    if handle.cast is not None and bucket.sent is not bucket.buffer:
-                        handle.cast.widen(bucket.sent, bucket.buffer)
+                    handle.bucket_finished(bucket.pending, bucket.sent, bucket.buffer)
             except BaseException:
                 # This backward pass is over; what it started elsewhere is not, and still writes into its buckets.
                 if handle is not None:
@@ -163,11 +161,14 @@ def _hook(state: _HookState, bucket: dist.GradBucket) -> torch.futures.Future[to
         torch.autograd.Variable._execution_engine.queue_callback(state.finish_backward)
     number, layout = state.layout_of_bucket(bucket)
     sent = buffer = bucket.buffer()
-    memory = memory_of(buffer)
-    if handle.cast is not None and handle.cast.applies_to(buffer):
-        sent = handle.cast.narrow(buffer, layout)
-        memory = memory_of(sent)
-    pending = handle.reducer.start(memory, layout=number, bucket=bucket.index())
+    memory_of(buffer)  # refuses what cannot be sent before anything is written into it
+
+    def prepare(operation: int) -> Memory:
+        nonlocal sent
+        sent = handle.bucket_to_send(buffer, layout, operation)
+        return memory_of(sent)
+
+    pending = handle.reducer.start_numbered(prepare, layout=number, bucket=bucket.index())
     started = _StartedBucket(buffer, sent, pending)
     state.started.append(started)
     if bucket.is_last():

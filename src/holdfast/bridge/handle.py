@@ -7,7 +7,7 @@ import math
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -17,6 +17,8 @@ from holdfast.bridge.buffers import BufferAverager
 from holdfast.bridge.equality import Equalised, equalise, model_state
 from holdfast.bridge.path_words import describe_path, describe_rates
 from holdfast.codec.cast import Cast
+from holdfast.codec.hadamard import Hadamard
+from holdfast.codec.residual import Layout
 from holdfast.config import Config, ResolvedConfig
 from holdfast.control.hard_bound import HardBound
 from holdfast.errors import ConfigError, HandleClosed, HoldfastError, PeerDead
@@ -76,6 +78,7 @@ class Handle:
         self._on_detach = on_detach
         self._reducer = TransposeAllReduce(link)
         self._cast = _make_cast(resolved.config, link)
+        self._hadamard = _make_hadamard(resolved.config, link)
         self._outcomes: deque[Outcome] = deque(maxlen=_KEPT_OUTCOMES)
         self._totals = _Totals()
         self._closed = False
@@ -108,8 +111,27 @@ class Handle:
         ignored = self._model.parameters_to_ignore
         return [buffer for name, buffer in self._model.module.named_buffers() if name not in ignored]
 
-    def bucket_finished(self, pending: Pending) -> Outcome:
+    @property
+    def hadamard(self) -> Hadamard | None:
+        """What encodes float32 buckets; none when they travel as they are."""
+        return self._hadamard
+
+    def bucket_to_send(self, bucket: torch.Tensor, layout: Layout, operation: int) -> torch.Tensor:
+        """What goes over the wire: the bucket itself or, for a 16-bit wire, another tensor."""
+        if self._hadamard is not None and self._hadamard.applies_to(bucket):
+            self._hadamard.encode(bucket, operation)
+        if self._cast is not None and self._cast.applies_to(bucket):
+            return self._cast.narrow(bucket, layout)
+        return bucket
+
+    def bucket_finished(self, pending: Pending, sent: torch.Tensor, bucket: torch.Tensor) -> Outcome:
+        """Waits for the average of what `bucket_to_send` gave, and leaves it in the bucket."""
         outcome = self._reducer.finish(pending)
+        if self._cast is not None and sent is not bucket:
+            self._cast.widen(sent, bucket)
+        if self._hadamard is not None and self._hadamard.applies_to(bucket):
+            lost = self._hadamard.decode(bucket, outcome.missing, outcome.operation)
+            outcome = replace(outcome, missing=lost, missing_coefficients=outcome.missing)
         self._note(outcome)
         return outcome
 
@@ -191,6 +213,8 @@ class Handle:
             f"datagrams: {agreement.datagram_bytes} bytes, "
             + ("loopback" if is_loopback(own.host) else "the smallest path MTU of the job"),
             "wire: " + ("every gradient in its own dtype" if self._cast is None else self._cast.describe()),
+            "hadamard: "
+            + ("off, elements travel as they are" if self._hadamard is None else self._hadamard.describe()),
             f"receive buffer: {self._link.engine.receive_buffer_bytes >> 10} KiB of "
             f"{config.receive_buffer_bytes >> 10} asked for; segmentation offload "
             + ("on" if self._link.engine.has_gso else "not available"),
@@ -272,6 +296,10 @@ class Handle:
 def _make_cast(config: Config, link: Link) -> Cast | None:
     alone = link.num_ranks == 1  # nothing is sent, so nothing is rounded
     return None if alone or config.wire == "float32" else Cast(config.wire, config.rounding, link.rank)
+
+
+def _make_hadamard(config: Config, link: Link) -> Hadamard | None:
+    return Hadamard() if config.hadamard == "on" and link.num_ranks > 1 else None
 
 
 class _Totals:

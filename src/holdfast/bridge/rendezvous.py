@@ -53,6 +53,7 @@ def _join(board: Board, *, config: Config, step_bytes: int, epoch: int, record: 
             deterministic=config.deterministic,
             measures_deadline=config.deadline_ms is None,
             uneven_shards=config.uneven_shards,
+            hadamard=config.hadamard == "on",
             warmup_operations=config.warmup_operations,
             key_fingerprint=_native.key_fingerprint(job_key),
             host_identity=interface.host_identity(),
@@ -133,7 +134,7 @@ def _check_agreement(introductions: Sequence[_native.Introduction], rank: int) -
         raise KeyMismatch(
             "ranks hold different job keys", peers=strangers, what_to_try="give all ranks the same key_file"
         )
-    for setting in ("protection", "deterministic", "deadline", "warmup_operations", "uneven_shards"):
+    for setting in ("protection", "deterministic", "deadline", "warmup_operations", "uneven_shards", "hadamard"):
         values = [_setting(introduction, setting) for introduction in introductions]
         peers = [peer for peer, value in enumerate(values) if value != values[rank]]
         if peers:
@@ -149,6 +150,8 @@ def _setting(introduction: _native.Introduction, name: str) -> object:
         return introduction.protection.name
     if name == "deadline":
         return "measured" if introduction.measures_deadline else "given"
+    if name == "hadamard":
+        return "on" if introduction.hadamard else "off"
     return getattr(introduction, name)
 
 
