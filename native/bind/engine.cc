@@ -274,6 +274,9 @@ void bind_engine(nb::module_& module) {
       .def_prop_ro("has_gso", &Engine::has_gso)
       .def_prop_ro("has_gro", &Engine::has_gro)
       .def_prop_ro("closed", &Engine::closed)
+      .def_prop_ro(
+          "next_operation", [](Engine& engine) { return engine.reactor()->next_operation(); },
+          "The number that the next all_reduce will get.")
       .def("start", &Engine::start, "settings"_a, "peers"_a, "record"_a = false)
       .def(
           "wait_joined",

@@ -125,6 +125,11 @@ std::vector<std::uint16_t> Reactor::wait_joined(Duration patience) {
 
 std::uint32_t Reactor::call(const Call& call) { return submit(call, next_operation_); }
 
+std::uint32_t Reactor::next_operation() const {
+  const std::lock_guard lock(mutex_);
+  return next_operation_;
+}
+
 std::optional<OperationReport> Reactor::wait(std::uint32_t operation, Duration patience) {
   std::unique_lock lock(mutex_);
   auto found = reports_.end();

@@ -64,6 +64,7 @@ class Reactor {
   std::vector<std::uint16_t> wait_joined(Duration patience);
 
   std::uint32_t call(const Call& call);
+  std::uint32_t next_operation() const;  // the number that the next call will get
   std::optional<OperationReport> wait(std::uint32_t operation, Duration patience);
 
   std::uint32_t send_note(std::uint16_t peer, std::uint32_t channel, std::vector<std::uint8_t> bytes,

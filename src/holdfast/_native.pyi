@@ -325,6 +325,10 @@ class Engine:
     @property
     def closed(self) -> bool: ...
 
+    @property
+    def next_operation(self) -> int:
+        """The number that the next all_reduce will get."""
+
     def start(self, settings: EndpointSettings, peers: Sequence[Peer], record: bool = False) -> None: ...
 
     def wait_joined(self, timeout_s: float) -> list[int]:

@@ -194,7 +194,7 @@ def watched(job: Job, injector: Injector) -> Iterator[None]:
 def watch_operations(job: Job, link: Link, reducer: TransposeAllReduce, injector: Injector) -> None:
     """Tells the injector of the moments inside a step and inside the hand-over."""
     assert job.num_buckets >= 3
-    start, send_note, notes_sent = reducer.start, link.send_note, 0
+    start, send_note, notes_sent = reducer.start_numbered, link.send_note, 0
     moments = {job.num_buckets // 2: "middle-bucket", 0: "first-bucket", job.num_buckets - 1: "last-bucket"}
 
     def starting(*args: Any, bucket: int | None = None, **options: Any) -> Pending:
@@ -211,5 +211,5 @@ def watch_operations(job: Job, link: Link, reducer: TransposeAllReduce, injector
         notes_sent += 1
         return send_note(*args)
 
-    reducer.start = starting  # type: ignore[method-assign]
+    reducer.start_numbered = starting  # type: ignore[method-assign]
     link.send_note = sending  # type: ignore[method-assign]

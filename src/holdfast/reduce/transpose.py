@@ -59,7 +59,6 @@ class TransposeAllReduce:
         # The I/O thread writes into an operation's memory until it reports it, whatever becomes of those who wait.
         self._in_flight: dict[int, Memory] = {}
         self._abandoned: set[int] = set()
-        self._next_operation = 0
         if self.config.deadline_ms is not None:
             self.adopt(HardBound.given(self.config.deadline_ms))
 
@@ -100,14 +99,24 @@ class TransposeAllReduce:
             warming_up = False
         if not exact and self.adaptation is not None and self._shards is not None:
             self._agree_on_shards(self._shards, self.adaptation)
-        operation = self._next_operation
+        operation = self._next_operation()
         memory = prepare(operation)
         pending = self._submit(memory, layout, bucket, exact or warming_up, average)
-        assert pending.operation == operation, "nobody else starts operations on this link"
+        if pending.operation != operation:
+            self.abandon(pending)
+            raise OperationError(
+                "two threads started operations on one link at once",
+                bucket=bucket,
+                what_to_try="start all operations of a job from one thread",
+            )
         if warming_up:
             self._num_warmup_started[memory.num_bytes] += 1
             self._warmup[pending.operation] = pending
         return pending
+
+    def _next_operation(self) -> int:
+        with self.link.errors_named():
+            return self.link.engine.next_operation
 
     def finish(self, pending: Pending) -> Outcome:
         """Waits for the end, which comes by the deadline."""
@@ -160,7 +169,6 @@ class TransposeAllReduce:
                 average=average,
                 **({} if timing is None else _announced(timing)),
             )
-        self._next_operation = operation + 1
         self._in_flight[operation] = memory
         early_wait_ms = None if timing is None else timing.early_wait_ms
         return Pending(operation, bucket, memory, exact, deadline_ms, key, early_wait_ms)
@@ -234,7 +242,7 @@ class TransposeAllReduce:
 
     def _agree_on_shards(self, shards: ShardAgreement, adaptation: Adaptation) -> None:
         holds_from = shards.before_call(
-            self._next_operation, self._start_view_exchange, self._poll_view_exchange, self._give_up_view_exchange
+            self._next_operation(), self._start_view_exchange, self._poll_view_exchange, self._give_up_view_exchange
         )
         if holds_from is not None:
             division = shards.slow_ranks.division
@@ -296,12 +304,13 @@ class TransposeAllReduce:
         """What holds for operations that a peer opens before this rank calls them."""
         self._credit = adaptation.credit
         bound_ms = self._duty_bound_ms = adaptation.duty_bound_ms
-        if self._divisions[-1][0] <= self._next_operation:
+        next_operation = self._next_operation()
+        if self._divisions[-1][0] <= next_operation:
             self._divisions = self._divisions[-1:]
         # A later block takes the place of those that begin with it or after it: so what is to come is said again.
         for holds_from, division in self._divisions:
             self.link.publish(
-                from_operation=max(holds_from, self._next_operation),
+                from_operation=max(holds_from, next_operation),
                 stage_ms=bound_ms,
                 usual_stage_ms=bound_ms,
                 credit=self._credit,
