@@ -102,9 +102,8 @@ double ModelRule::pacing_bytes_per_second(double card_share) const {
 
 // The bandwidth is the best of many round trips, so it hears late that a port has slowed down. The queue that grows
 // there shows at once, in the time that packets take to the peer: the window falls with the square of what is beyond a
-// tolerable one. Falling
-// in proportion keeps the queue where it is; on a port that others filled to four fifths that lost 2.5 % of the
-// packets, where the square lost 0.7 % and was faster.
+// tolerable one. Falling in proportion keeps the queue where it is; on a port that others filled to four fifths that
+// lost 2.5 % of the packets, where the square lost 0.7 % and was faster.
 double ModelRule::window_bytes(Duration tolerable_queue) const {
   const double least = static_cast<double>(min_window_datagrams * datagram_bytes_);
   const Duration base = base_rtt_.value();
