@@ -31,6 +31,9 @@ struct Parameters {
   Duration duty_limit = 60 * second;  // an operation the own rank never joins is forgotten after this silence
   Division division{};          // of bounded operations; exact ones, which must be complete, are always divided evenly
   bool needs_majority = false;  // ranks may divide differently for a while: of them one camp's results count, at most
+  // Results that the network lost are sent again, and with some of them missing the silence that ends their stage is so
+  // much longer, within its bound. 0: what is lost is lost.
+  Duration repair_grace = 0;
 };
 
 // What control knows about one stage of the bucket that is called.
@@ -49,6 +52,7 @@ struct Call {
   bool average = true;    // else the sum
   StageTiming contributions;
   StageTiming results;
+  Duration repair_grace = -1;  // for this bucket; negative: as the parameters say
 };
 
 // Until when each stage would have gone on, had it not been ended early; 0 where it was not. What comes after the end
@@ -171,6 +175,7 @@ class Operation {
   Time results_bound() const;
   Time early_close_at(Stage stage) const;
   Duration early_wait(Stage stage, bool all_ended) const;
+  Duration repair_grace() const { return call_.repair_grace >= 0 ? call_.repair_grace : parameters_.repair_grace; }
   void stream_results(ElementRange arrived);
   void close_contributions(Time now, StageEnd end);
   void close_results(Time now, StageEnd end);

@@ -11,7 +11,7 @@ namespace holdfast {
 namespace {
 
 constexpr std::uint64_t magic = 0x484f4c4446415354ull;  // "HOLDFAST"
-constexpr std::uint32_t trace_version = 6;
+constexpr std::uint32_t trace_version = 7;
 
 enum class Kind : std::uint8_t { datagram = 1, call, note, publish, goodbye, timer, fill, report, release };
 
@@ -130,6 +130,7 @@ void put_parameters(Encoder& out, const Parameters& parameters) {
   out.put(std::bit_cast<std::uint64_t>(parameters.early_wait_ratio)).put(parameters.credit);
   out.put_flag(parameters.deterministic).put(parameters.duty_limit).put_bytes(parameters.division.weights());
   out.put(parameters.division.number()).put_flag(parameters.needs_majority);
+  out.put(parameters.repair_grace);
 }
 
 Parameters get_parameters(Decoder& in) {
@@ -144,6 +145,7 @@ Parameters get_parameters(Decoder& in) {
   const std::vector<std::uint8_t> weights = in.get_bytes();
   parameters.division = Division(weights, in.get<std::uint8_t>());
   parameters.needs_majority = in.get_flag();
+  parameters.repair_grace = in.get<Duration>();
   return parameters;
 }
 
@@ -160,6 +162,7 @@ trace::Called get_call(Decoder& in) {
     stage->early_wait = in.get<Duration>();
     stage->sample_us = in.get<std::uint32_t>();
   }
+  call.repair_grace = in.get<Duration>();
   called.input = in.get_bytes();
   if (called.input.size() != call.count * element_bytes(call.format)) in.fail("a call whose input has another length");
   return called;
@@ -281,6 +284,7 @@ void TraceWriter::on_call(Time now, const Call& call) {
   fields.put(now).put(call.count).put(static_cast<std::uint8_t>(call.format)).put(call.layout);
   fields.put(static_cast<std::uint8_t>(call.delivery)).put(call.deadline).put_flag(call.average);
   for (const StageTiming& stage : {call.contributions, call.results}) fields.put(stage.early_wait).put(stage.sample_us);
+  fields.put(call.repair_grace);
   fields.put_bytes({call.data, call.count * element_bytes(call.format)});
   write_record(sink_, Kind::call, fields);
 }

@@ -334,7 +334,7 @@ class Engine:
     def wait_joined(self, timeout_s: float) -> list[int]:
         """Ranks not heard from when all are, or when the time is over."""
 
-    def all_reduce(self, *, data: int, count: int, format: Format, layout: int, exact: bool, deadline_s: float, average: bool, early_wait_s: tuple[float, float] = (-1.0, -1.0), samples_us: tuple[int, int] = (0, 0)) -> int:
+    def all_reduce(self, *, data: int, count: int, format: Format, layout: int, exact: bool, deadline_s: float, average: bool, early_wait_s: tuple[float, float] = (-1.0, -1.0), samples_us: tuple[int, int] = (0, 0), repair_grace_s: float = -1.0) -> int:
         """
         Takes part in the next operation, in place. The memory must stay until the operation is reported.
         """
@@ -351,7 +351,7 @@ class Engine:
     def discard_notes(self, channel: int) -> None:
         """Throws away what has arrived on a channel."""
 
-    def publish(self, *, from_operation: int, t_b_s: float, t_c_s: float, early_wait_ratio: float, credit: int, deterministic: bool, duty_limit_s: float, shard_weights: Sequence[int] = [], division: int = 1, needs_majority: bool = False) -> None:
+    def publish(self, *, from_operation: int, t_b_s: float, t_c_s: float, early_wait_ratio: float, credit: int, deterministic: bool, duty_limit_s: float, shard_weights: Sequence[int] = [], division: int = 1, needs_majority: bool = False, repair_grace_s: float = 0.0) -> None:
         """Parameters that hold from a named operation on."""
 
     def take_peer_changes(self) -> list[PeerChange]: ...

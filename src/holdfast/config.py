@@ -60,6 +60,11 @@ class Config:
     for a moment is silent too, and its last packets are not lost. Cost of a high value: every loss is waited for that
     long (a quarter of it where every sender has said that all was sent)."""
 
+    repair_grace_ratio: float = 1.0
+    """How much longer a silence among the results may last while those that the network lost are sent again, as a share
+    of the stage's usual time (t_C); within the bound in any case. Default 1. 0: what is lost is lost, and only seen to by
+    the comparison of replicas. Cost: an operation that loses results waits about a round trip for them."""
+
     credit: int = 0
     """Most senders that a rank hears at once in a stage (incast). Default 0: no limit of yours; how many it is within
     the limit follows from the loss that more of them cause. Cost of 1: more rounds on a fast network."""
@@ -161,6 +166,7 @@ def _check(config: Config) -> None:
     not_negative = (
         "deadline_floor_ms",
         "early_wait_floor_ms",
+        "repair_grace_ratio",
         "warmup_operations",
         "receive_buffer_bytes",
         "send_buffer_bytes",

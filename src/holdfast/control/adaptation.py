@@ -31,6 +31,8 @@ class Timing:
     """x t_C, for contributions and results."""
     samples_ms: tuple[float, float]
     """What these stages took the last time; 0: not known yet."""
+    repair_grace_ms: float
+    """How much longer a silence among the results may last while lost ones are sent again."""
 
 
 @dataclass(frozen=True)
@@ -105,11 +107,13 @@ class Adaptation:
         least_wait_ratio: float,
         most_wait_ratio: float,
         wait_floor_ms: float,
+        repair_grace_ratio: float = 0.0,
         most_credit: int = 0,
     ) -> None:
-        """`most_credit` 0: as many as there are."""
+        """`repair_grace_ratio`: a share of t_C. `most_credit` 0: as many as there are."""
         self.bound = bound
         self._early_wait = EarlyWait(least_wait_ratio, most_wait_ratio, wait_floor_ms)
+        self._repair_grace_ratio = repair_grace_ratio
         self._incast = Incast(num_ranks)
         self._most_credit = most_credit
         self._buckets: dict[BucketKey, _Bucket] = {}
@@ -140,7 +144,8 @@ class Adaptation:
         stage_ms = self._stage_ms(key)
         bucket = self._buckets.setdefault(key, _Bucket(stage_ms))
         contributions, results = (self._early_wait.wait_ms(early.t_c_ms) for early in bucket.early)
-        return Timing(stage_ms, (contributions, results), bucket.samples_ms)
+        repair_grace_ms = self._repair_grace_ratio * bucket.early[1].t_c_ms
+        return Timing(stage_ms, (contributions, results), bucket.samples_ms, repair_grace_ms)
 
     def observe(
         self, key: BucketKey, stages: tuple[StageSeen, StageSeen], late_ratio: float, packets: PacketsSeen
@@ -205,8 +210,17 @@ class Adaptation:
                     f"{name} of the largest bucket ({largest[1]:,} bytes): {early.explain()}; "
                     f"{wait_ms:.1f} ms of silence end it"
                 )
+        lines.append(f"repair: {self._explain_repair()}")
         lines.append(f"incast: the credit is how many may send to this rank at once; {self.explain_credit()}")
         return lines
+
+    def _explain_repair(self) -> str:
+        if not self._repair_grace_ratio:
+            return "off, results that the network loses stay lost"
+        return (
+            "results that the network loses are sent again; while some are missing, the silence that ends their stage is "
+            f"longer by {self._repair_grace_ratio:g} t_C"
+        )
 
     def explain_credit(self) -> str:
         return self._incast.explain() + (f", of at most {self._most_credit} allowed" if self._most_credit else "")

@@ -236,6 +236,7 @@ class Link:
                 shard_weights=shard_weights,
                 division=division,
                 needs_majority=self.divides_unevenly,
+                repair_grace_s=self.config.repair_grace_ratio * usual_stage_ms / 1e3,
             )
 
     # -- notes: exact messages outside operations -------------------------------------------------------------------

@@ -294,6 +294,7 @@ class TransposeAllReduce:
             least_wait_ratio=self.config.early_wait_least_ratio,
             most_wait_ratio=self.config.early_wait_most_ratio,
             wait_floor_ms=self.config.early_wait_floor_ms,
+            repair_grace_ratio=self.config.repair_grace_ratio,
             most_credit=self.config.credit,
         )
         self._publish(self.adaptation)
@@ -336,6 +337,7 @@ def _announced(timing: Timing) -> dict[str, Any]:
     return {
         "early_wait_s": (waits[0] / 1e3, waits[1] / 1e3),
         "samples_us": (_microseconds(samples[0]), _microseconds(samples[1])),
+        "repair_grace_s": timing.repair_grace_ms / 1e3,
     }
 
 
