@@ -216,6 +216,7 @@ void bind_engine(nb::module_& module) {
                    [](const OperationReport& report) { return to_seconds(report.contributions.elapsed); })
       .def_prop_ro("results_end", [](const OperationReport& report) { return report.results.end; })
       .def_prop_ro("results_s", [](const OperationReport& report) { return to_seconds(report.results.elapsed); })
+      .def_ro("not_received", &OperationReport::not_received)
       .def_prop_ro("missing", [](const OperationReport& report) {
         std::vector<std::pair<std::uint32_t, std::uint32_t>> ranges;
         for (const ElementRange& range : report.missing) ranges.emplace_back(range.begin, range.end);
@@ -290,6 +291,10 @@ void bind_engine(nb::module_& module) {
             return missing;
           },
           "timeout_s"_a, "Ranks not heard from when all are, or when the time is over.")
+      .def(
+          "skip_to", [](Engine& engine, std::uint32_t operation) { return engine.reactor()->skip_to(operation); },
+          "operation"_a,
+          "The next call takes part in this operation, if it is later than the next; returns which it is.")
       .def(
           "all_reduce",
           [](Engine& engine, std::uintptr_t data, std::uint32_t count, Format format, std::uint32_t layout, bool exact,

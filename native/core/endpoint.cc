@@ -101,6 +101,17 @@ std::uint32_t Endpoint::call(Time now, const Call& call) {
   return number;
 }
 
+void Endpoint::skip_to(Time, std::uint32_t operation) {
+  if (operation <= next_operation_) return;
+  for (auto found = operations_.lower_bound(next_operation_); found != operations_.end() && found->first < operation;) {
+    const auto skipped = found++;
+    skipped->second->abandon();
+    after_event(skipped);
+  }
+  next_operation_ = operation;
+  forgotten_.erase(forgotten_.begin(), forgotten_.lower_bound(operation));
+}
+
 Endpoint::OpenOperations::iterator Endpoint::open_operation(Time now, std::uint32_t number,
                                                             const Operation::Identity& identity,
                                                             std::uint16_t identified_by) {
@@ -121,6 +132,7 @@ void Endpoint::report_forgotten(const Call& call, std::uint32_t number) {
   report.total = call.count;
   report.expected = std::uint64_t{call.count} * settings_.num_ranks;
   report.missing = {{0, call.count}};
+  report.not_received = call.count;
   report.peers.resize(settings_.num_ranks);
   report.contributions.end = report.results.end = StageEnd::bound;
   if (call.delivery == Delivery::exact) {

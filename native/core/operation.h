@@ -110,6 +110,8 @@ class Operation {
   void on_peer_gone(Time now, std::uint16_t peer);
   void on_timer(Time now);
   Time next_timer() const;
+  // The own rank will never join: nothing is served any more.
+  void abandon();
 
   std::uint32_t number() const { return number_; }
   const EarlyEnds& early_ends() const { return early_ends_; }
@@ -181,7 +183,6 @@ class Operation {
   void close_results(Time now, StageEnd end);
   void fail(Time now, Status status, std::vector<std::uint16_t> culprits);
   void end(Time now);
-  void abandon();
   void fill_report(Time now);
   ArrivalSpan since_opening(const Arrival& arrival) const;
   void collect_missing();

@@ -61,6 +61,7 @@ void Operation::collect_missing() {
   };
   if (!heard_majority()) {
     lose({0, identity_.total});
+    report_.not_received = identity_.total;
     return;
   }
   for (std::uint16_t rank = 0; rank < num_ranks_; ++rank) {
@@ -68,6 +69,7 @@ void Operation::collect_missing() {
     const Peer& peer = peers_[rank];
     peer.result.for_each_run(0, peer.shard.size(), false, [&](ElementRange run) {
       lose({peer.shard.begin + run.begin, peer.shard.begin + run.end});
+      if (outbox_.is_alive(rank)) report_.not_received += run.size();
     });
     report_.delivered += peer.delivered;
   }

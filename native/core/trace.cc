@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint64_t magic = 0x484f4c4446415354ull;  // "HOLDFAST"
 constexpr std::uint32_t trace_version = 7;
 
-enum class Kind : std::uint8_t { datagram = 1, call, note, publish, goodbye, timer, fill, report, release };
+enum class Kind : std::uint8_t { datagram = 1, call, note, publish, goodbye, timer, fill, report, release, skip };
 
 // Fields one after the other, big-endian.
 class Encoder {
@@ -194,6 +194,10 @@ trace::Record get_record(Kind kind, Decoder& in) {
       const bool filled = in.get_flag();
       return trace::Filled{now, card_queue_bytes, filled, in.get<std::uint64_t>()};
     }
+    case Kind::skip: {
+      const Time now = in.get<Time>();
+      return trace::Skipped{now, in.get<std::uint32_t>()};
+    }
     case Kind::report: return trace::Reported{in.get<std::uint64_t>()};
     case Kind::release: {
       const auto sender = in.get<std::uint16_t>();
@@ -242,6 +246,7 @@ std::uint64_t trace::digest_of(const OperationReport& report, std::span<const st
   add(report.late_elements);
   add(report.datagrams_expected);
   add(report.datagrams_received);
+  add(report.not_received);
   for (const ElementRange& range : report.missing) {
     add(range.begin);
     add(range.end);
@@ -296,6 +301,10 @@ void TraceWriter::on_note(Time now, std::uint16_t peer, std::uint32_t channel, s
 
 void TraceWriter::on_release(std::uint16_t sender, std::size_t bytes) {
   write_record(sink_, Kind::release, Encoder().put(sender).put(std::uint64_t{bytes}));
+}
+
+void TraceWriter::on_skip(Time now, std::uint32_t operation) {
+  write_record(sink_, Kind::skip, Encoder().put(now).put(operation));
 }
 
 void TraceWriter::on_publish(const Parameters& parameters) {

@@ -53,6 +53,11 @@ def hadamard_decode(values: int, count: int, seed: int, missing: Sequence[tuple[
     Decodes in place what was encoded with the same seed. Ranges that are missing hold zeros; what arrived of a block is scaled to stand for all of it. Returns the ranges of blocks of which nothing arrived: they stay zero.
     """
 
+def fingerprints(num_blocks: int, pieces: Sequence[tuple[int, int, int]]) -> list[int]:
+    """
+    Fingerprints of blocks of memory, each made of its pieces (block, address, bytes) in their order.
+    """
+
 class Protection(enum.Enum):
     """What datagrams are protected against."""
 
@@ -196,6 +201,9 @@ class OperationReport:
     def results_s(self) -> float: ...
 
     @property
+    def not_received(self) -> int: ...
+
+    @property
     def missing(self) -> list[tuple[int, int]]: ...
 
 class PeerChange:
@@ -333,6 +341,11 @@ class Engine:
 
     def wait_joined(self, timeout_s: float) -> list[int]:
         """Ranks not heard from when all are, or when the time is over."""
+
+    def skip_to(self, operation: int) -> int:
+        """
+        The next call takes part in this operation, if it is later than the next; returns which it is.
+        """
 
     def all_reduce(self, *, data: int, count: int, format: Format, layout: int, exact: bool, deadline_s: float, average: bool, early_wait_s: tuple[float, float] = (-1.0, -1.0), samples_us: tuple[int, int] = (0, 0), repair_grace_s: float = -1.0) -> int:
         """

@@ -68,6 +68,9 @@ class Outcome:
     peers: tuple[PeerOutcome, ...]
     late_ratio: float = 0.0
     """Share of an operation that arrived since the one before had ended, too late for it: what steers x."""
+    not_received_elements: int = 0
+    """Elements of the result that did not arrive here although their owner is alive, so that others may have them: what
+    lets replicas differ. Holes, to which nobody contributed, are missing on all ranks alike, and not counted."""
     missing_coefficients: tuple[tuple[int, int], ...] = ()
     """With `hadamard` on: ranges of the encoded result that did not arrive. What they held is spread over all elements
     of their blocks, which are estimates on this rank; `missing` then names blocks of which nothing arrived."""
