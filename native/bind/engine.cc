@@ -217,6 +217,8 @@ void bind_engine(nb::module_& module) {
       .def_prop_ro("results_end", [](const OperationReport& report) { return report.results.end; })
       .def_prop_ro("results_s", [](const OperationReport& report) { return to_seconds(report.results.elapsed); })
       .def_ro("not_received", &OperationReport::not_received)
+      .def_ro("ownerless", &OperationReport::ownerless)
+      .def_ro("contributors", &OperationReport::contributors)
       .def_prop_ro("missing", [](const OperationReport& report) {
         std::vector<std::pair<std::uint32_t, std::uint32_t>> ranges;
         for (const ElementRange& range : report.missing) ranges.emplace_back(range.begin, range.end);
@@ -243,7 +245,8 @@ void bind_engine(nb::module_& module) {
       .def_prop_ro("bytes_sent", [](const PeerSnapshot& peer) { return peer.counters.bytes_sent; })
       .def_prop_ro("datagrams_received", [](const PeerSnapshot& peer) { return peer.counters.datagrams_received; })
       .def_prop_ro("bytes_received", [](const PeerSnapshot& peer) { return peer.counters.bytes_received; })
-      .def_prop_ro("packets_lost", [](const PeerSnapshot& peer) { return peer.counters.packets_lost; });
+      .def_prop_ro("packets_lost", [](const PeerSnapshot& peer) { return peer.counters.packets_lost; })
+      .def_prop_ro("datagrams_resent", [](const PeerSnapshot& peer) { return peer.counters.resent; });
   nb::class_<Snapshot>(module, "Snapshot", "The engine, as it is now.")
       .def_ro("peers", &Snapshot::peers)
       .def_ro("kernel_drops", &Snapshot::kernel_drops)
@@ -319,6 +322,9 @@ void bind_engine(nb::module_& module) {
           nb::kw_only(), "data"_a, "count"_a, "format"_a, "layout"_a, "exact"_a, "deadline_s"_a, "average"_a,
           "early_wait_s"_a = std::pair(-1.0, -1.0), "samples_us"_a = std::pair(0u, 0u), "repair_grace_s"_a = -1.0,
           "Takes part in the next operation, in place. The memory must stay until the operation is reported.")
+      .def(
+          "has_ended", [](Engine& engine, std::uint32_t operation) { return engine.reactor()->has_ended(operation); },
+          "operation"_a, "Would `wait` have its report at once?")
       .def(
           "wait",
           [](Engine& engine, std::uint32_t operation, double timeout_s) {

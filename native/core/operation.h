@@ -149,9 +149,10 @@ class Operation {
   };
 
   struct Peer {
-    Presence result;              // of its shard
-    ElementRange shard;           // the part this peer is responsible for
-    std::uint64_t delivered = 0;  // contributor-elements that the results from it stand for
+    Presence result;                 // of its shard
+    ElementRange shard;              // the part this peer is responsible for
+    std::uint64_t delivered = 0;     // contributor-elements that the results from it stand for
+    std::uint32_t contributors = 0;  // the most that any element of them has
     std::uint32_t hole_elements = 0;
     Arrival of_contribution;
     Arrival of_result;
@@ -186,6 +187,7 @@ class Operation {
   void fill_report(Time now);
   ArrivalSpan since_opening(const Arrival& arrival) const;
   void collect_missing();
+  std::uint32_t own_contributors() const;
 
   void continue_turns(Stage stage);
   std::uint32_t concurrent_turns() const;

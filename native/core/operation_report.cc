@@ -52,6 +52,17 @@ bool Operation::heard_majority() const {
   return 2 * (1 + heard) > num_ranks_;
 }
 
+std::uint32_t Operation::own_contributors() const {
+  std::uint32_t lacking = 0;
+  std::uint32_t least_missing = num_ranks_;
+  for (const ElementRange& hole : own_result_.holes) lacking += hole.size();
+  for (const Gap& gap : own_result_.gaps) {
+    lacking += gap.range.size();
+    least_missing = std::min(least_missing, gap.missing_per_element);
+  }
+  return own_result_.delivered == 0 ? 0 : num_ranks_ - (lacking < own_shard_.size() ? 0 : least_missing);
+}
+
 // Zeroes what did not arrive, lists it, and adds up how many contributions the rest stands for.
 void Operation::collect_missing() {
   const auto lose = [this](ElementRange range) {
@@ -69,15 +80,17 @@ void Operation::collect_missing() {
     const Peer& peer = peers_[rank];
     peer.result.for_each_run(0, peer.shard.size(), false, [&](ElementRange run) {
       lose({peer.shard.begin + run.begin, peer.shard.begin + run.end});
-      if (outbox_.is_alive(rank)) report_.not_received += run.size();
+      (outbox_.is_alive(rank) ? report_.not_received : report_.ownerless) += run.size();
     });
     report_.delivered += peer.delivered;
+    report_.contributors = std::max(report_.contributors, peer.contributors);
   }
   // A failed operation may not have got as far as its own sum: what is there is only the own gradient.
   if (contributions_end_ == StageEnd::open && own_shard_.size() != 0) lose(own_shard_);
   report_.missing.insert(report_.missing.end(), result_holes_.begin(), result_holes_.end());
   report_.missing.insert(report_.missing.end(), own_result_.holes.begin(), own_result_.holes.end());
   report_.delivered += own_result_.delivered;
+  report_.contributors = std::max(report_.contributors, own_contributors());
   std::sort(report_.missing.begin(), report_.missing.end(),
             [](const ElementRange& left, const ElementRange& right) { return left.begin < right.begin; });
 }

@@ -247,6 +247,8 @@ std::uint64_t trace::digest_of(const OperationReport& report, std::span<const st
   add(report.datagrams_expected);
   add(report.datagrams_received);
   add(report.not_received);
+  add(report.ownerless);
+  add(report.contributors);
   for (const ElementRange& range : report.missing) {
     add(range.begin);
     add(range.end);

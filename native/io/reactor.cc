@@ -139,6 +139,12 @@ std::uint32_t Reactor::skip_to(std::uint32_t operation) {
   return operation;
 }
 
+bool Reactor::has_ended(std::uint32_t operation) const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(reports_.begin(), reports_.end(),
+                     [operation](const OperationReport& report) { return report.operation == operation; });
+}
+
 std::optional<OperationReport> Reactor::wait(std::uint32_t operation, Duration patience) {
   std::unique_lock lock(mutex_);
   auto found = reports_.end();

@@ -67,6 +67,8 @@ class Reactor {
   std::uint32_t next_operation() const;  // the number that the next call will get
   // The next call takes part in this operation, if it is later than the next. Returns which that is.
   std::uint32_t skip_to(std::uint32_t operation);
+  // Its report is there for whoever waits for it.
+  bool has_ended(std::uint32_t operation) const;
   std::optional<OperationReport> wait(std::uint32_t operation, Duration patience);
 
   std::uint32_t send_note(std::uint16_t peer, std::uint32_t channel, std::vector<std::uint8_t> bytes,

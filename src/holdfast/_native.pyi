@@ -204,6 +204,12 @@ class OperationReport:
     def not_received(self) -> int: ...
 
     @property
+    def ownerless(self) -> int: ...
+
+    @property
+    def contributors(self) -> int: ...
+
+    @property
     def missing(self) -> list[tuple[int, int]]: ...
 
 class PeerChange:
@@ -271,6 +277,9 @@ class PeerSnapshot:
 
     @property
     def packets_lost(self) -> int: ...
+
+    @property
+    def datagrams_resent(self) -> int: ...
 
 class Snapshot:
     """The engine, as it is now."""
@@ -351,6 +360,9 @@ class Engine:
         """
         Takes part in the next operation, in place. The memory must stay until the operation is reported.
         """
+
+    def has_ended(self, operation: int) -> bool:
+        """Would `wait` have its report at once?"""
 
     def wait(self, operation: int, timeout_s: float) -> OperationReport | None: ...
 

@@ -25,7 +25,7 @@ from holdfast.codec.hadamard import Hadamard
 from holdfast.codec.residual import Layout
 from holdfast.config import Config, ResolvedConfig
 from holdfast.control.hard_bound import HardBound
-from holdfast.control.safeguard import LossBudget, PeerShare, StepLosses
+from holdfast.control.safeguard import LossBudget, StepLosses
 from holdfast.errors import ConfigError, HandleClosed, HoldfastError, LossBudgetExceeded, PeerDead
 from holdfast.link.barrier import Barrier
 from holdfast.link.interface import is_loopback
@@ -102,7 +102,7 @@ class Handle:
         config = resolved.config
         self._budget = LossBudget(config.loss_budget, config.over_budget, config.most_skipped_steps)
         self._losses = StepLosses()
-        self._doubtful = False
+        self._buffers_missed = False
         self._passes_without_a_step = 0
         self._steps = StepHooks(model.module.parameters(), optimizer, self._before_step, self._after_step)
         compares = config.compare_replicas and link.num_ranks > 1
@@ -153,6 +153,14 @@ class Handle:
         if self._hadamard is not None and self._hadamard.applies_to(bucket):
             lost = self._hadamard.decode(bucket, outcome.missing, outcome.operation)
             outcome = replace(outcome, missing=lost, missing_coefficients=outcome.missing)
+        self._losses.add(
+            num_elements=outcome.num_elements,
+            not_received_elements=outcome.not_received_elements,
+            ownerless_elements=outcome.ownerless_elements,
+            contributed_elements=outcome.delivered_ratio * outcome.num_elements * self._link.num_ranks,
+            contributors=outcome.contributors,
+            incomplete_peers=outcome.late_peers,
+        )
         self._note(outcome)
         return outcome
 
@@ -171,6 +179,8 @@ class Handle:
     def _before_forward(self) -> None:
         if not self._closed:
             for outcome in self._buffers.finish():
+                # The next average makes them equal again; until then this rank is not what the others are.
+                self._buffers_missed = self._buffers_missed or bool(outcome.missing)
                 self._note(outcome)
 
     # -- around the optimizer's step ----------------------------------------------------------------------------------
@@ -183,7 +193,6 @@ class Handle:
         if self._guard is not None:
             self._guard.before_step()
         judgement = self._budget.judge(self._losses)
-        self._doubtful = judgement.doubtful
         if judgement.apply:
             return
         lost = f"{self._losses.lost_ratio:.0%} of the contributions"
@@ -210,7 +219,8 @@ class Handle:
             return
         losses, self._losses = self._losses, StepLosses()
         if self._guard is not None:
-            missed = losses.not_received_elements > 0 or self._doubtful
+            missed = losses.not_received_elements > 0 or self._buffers_missed
+            self._buffers_missed = False
             self._guard.after_step(missed=missed, withdrawn=losses.withdrawn)
 
     def _state_to_compare(self) -> list[NamedTensor]:
@@ -228,19 +238,6 @@ class Handle:
     def _note(self, outcome: Outcome) -> None:
         self._outcomes.append(outcome)
         self._totals.add(outcome)
-        self._losses.add(
-            num_elements=outcome.num_elements,
-            contributed_elements=outcome.delivered_ratio * outcome.num_elements * self._link.num_ranks,
-            not_received_elements=outcome.not_received_elements,
-            peers=[
-                PeerShare(
-                    peer.rank,
-                    took_part=peer.alive and peer.contribution_arrived_ms is not None,
-                    lost=peer.contributed_ratio < 1.0,
-                )
-                for peer in outcome.peers
-            ],
-        )
         with self._link.errors_named():
             changes = self._link.engine.take_peer_changes()
         for change in changes:
@@ -267,6 +264,11 @@ class Handle:
     @property
     def closed(self) -> bool:
         return self._closed
+
+    @property
+    def step(self) -> int:
+        """How many steps the replicas have made. A rank that was away has made fewer of them itself."""
+        return 0 if self._guard is None else self._guard.step
 
     def outcomes(self) -> list[Outcome]:
         """The outcomes of the last operations (at most 10,000), oldest first."""

@@ -56,6 +56,8 @@ class ReplicaFigures:
     """Came after the step before which they had to be installed, and were asked for again."""
     worst_drift: float = 0.0
     """The largest |others - own| / |others| over a block, before it was closed."""
+    bytes_sent: int = 0
+    """Fingerprints and blocks, to whomever."""
     skipped_operations: int = 0
     """Done by the others while this rank was away."""
     corruptions: tuple[str, ...] = ()
@@ -80,6 +82,7 @@ class ReplicaGuard:
         self._arrived: dict[int, dict[int, bytes]] = {}  # blocks to install, by step
         self._promised: dict[int, int] = {}  # how many of them are on their way, by step
         self._replies: dict[int, Standing] = {}
+        self._refused: set[int] = set()  # asked after this step, and not sure themselves
         self._tickets: deque[int] = deque()
         self._warned_of_layout = False
         self._closing = threading.Event()
@@ -92,6 +95,10 @@ class ReplicaGuard:
     @property
     def figures(self) -> ReplicaFigures:
         return self._figures
+
+    @property
+    def step(self) -> int:
+        return self._standing.step
 
     @property
     def dirty(self) -> bool:
@@ -161,7 +168,6 @@ class ReplicaGuard:
             self._standing,
             blocks.layout,
             self.dirty,
-            self.dirty,
             self._first_unsure,
             self._budget_bytes,
             tuple(blocks.fingerprints(compared)),
@@ -169,16 +175,25 @@ class ReplicaGuard:
         self._state_before[step] = report
         for old in [kept for kept in self._state_before if kept <= step - _KEPT_STEPS]:
             del self._state_before[old]
-        gone = self._link.gone_peers()
-        referee = referee_of(step, self._link.num_ranks, gone)
-        asked = referee_of(step, self._link.num_ranks, gone, besides=self._link.rank) if self.dirty else referee
-        if asked is not None and asked != self._link.rank:
-            self._send(asked, report.encode())
+        if self.dirty:
+            self._refused.clear()
+            self._ask(report)
+        else:
+            referee = referee_of(step, self._link.num_ranks, self._link.gone_peers())
+            if referee is not None and referee != self._link.rank:
+                self._send(referee, report.encode())
         for waiting in sorted(self._reports):
-            if waiting < step:
-                self._settle(waiting, final=True)
-            elif waiting == step:
-                self._settle(waiting, final=False)
+            if waiting <= step:
+                self._settle(waiting, final=waiting < step)
+
+    def _ask(self, report: Report) -> None:
+        """Of those that have not refused, the first whose turn it is. Where nobody is sure, the lowest rank is right."""
+        gone = self._link.gone_peers()
+        asked = referee_of(report.step, self._link.num_ranks, gone | self._refused | {self._link.rank})
+        if asked is not None:
+            self._send(asked, report.encode())
+        elif self._refused and self._link.rank == min(set(range(self._link.num_ranks)) - gone):
+            self._dirty_since = None
 
     def _install(self) -> None:
         step = self._standing.step
@@ -248,13 +263,12 @@ class ReplicaGuard:
                 case Content():
                     self._take_content(message)
                 case Verdict():
-                    self._take_verdict(message)
+                    self._take_verdict(sender, message)
                 case Corruption():
                     self._take_corruption(message)
 
     def _take_report(self, sender: int, report: Report) -> None:
-        furthest = self._standing.step + 2 * NUM_SLICES
-        if report.step > furthest or len(self._reports) > 4 * NUM_SLICES:
+        if report.step > self._standing.step + 2 * NUM_SLICES or len(self._reports) > 4 * NUM_SLICES:
             return  # this rank is far behind, and no judge of it
         self._reports.setdefault(report.step, {})[sender] = report
         if report.step <= self._standing.step and self._at_rest:
@@ -274,10 +288,15 @@ class ReplicaGuard:
         elif self.dirty and message.step <= standing.step + NUM_SLICES:
             self._arrived.setdefault(message.step, {})[message.block] = message.content
 
-    def _take_verdict(self, verdict: Verdict) -> None:
+    def _take_verdict(self, sender: int, verdict: Verdict) -> None:
+        own = self._state_before.get(verdict.step)
         if self._dirty_since is None or verdict.step < self._dirty_since:
             return
-        if verdict.compared and not verdict.unequal:
+        if verdict.refused:
+            if own is not None and verdict.step == self._standing.step and sender not in self._refused:
+                self._refused.add(sender)
+                self._ask(own)
+        elif verdict.compared and not verdict.unequal:
             self._dirty_since = None
         elif verdict.step <= self._standing.step + NUM_SLICES:
             self._promised[verdict.step] = verdict.sent
@@ -300,73 +319,49 @@ class ReplicaGuard:
     # -- as a referee -------------------------------------------------------------------------------------------------------
 
     def _settle(self, step: int, *, final: bool) -> None:
-        """Compares what was reported after a step. `final`: nobody is waited for any more."""
-        own = self._state_before.get(step)
+        """Answers those that ask, and compares what the others reported after a step. `final`: nobody is waited for."""
         blocks = self._blocks
-        if own is None or blocks is None:
-            if step < self._standing.step:
-                self._answer_too_late(self._reports.pop(step, {}))
+        if blocks is None:
             return
-        reports = self._reports.get(step, {})
-        alike = {rank: report for rank, report in reports.items() if report.layout == own.layout}
-        if len(alike) < len(reports):
-            self._warn_of_layout(sorted(reports.keys() - alike.keys()))
-        for rank in [rank for rank, report in alike.items() if report.whole]:
-            if not own.dirty:
-                self._serve(rank, alike.pop(rank))
-                reports.pop(rank)
+        reports = self._reports[step]
+        for rank in [rank for rank, report in reports.items() if report.dirty]:
+            self._serve(rank, reports.pop(rank), blocks)
+        own = self._state_before.get(step)
         expected = set(range(self._link.num_ranks)) - {self._link.rank} - self._link.gone_peers()
-        if not final and not alike.keys() >= expected:
+        if not final and own is not None and not reports.keys() >= expected:
             return
         del self._reports[step]
-        if own.dirty and all(report.dirty for report in alike.values()):
-            self._settle_among_dirty(own, alike)
-        elif 2 * (1 + len(alike)) > self._link.num_ranks:
-            self._vote(step, {**alike, self._link.rank: own}, blocks)
+        if own is not None and not own.dirty:
+            reports[self._link.rank] = own
+            self._vote(step, reports, blocks)
 
     def _vote(self, step: int, reports: dict[int, Report], blocks: StateBlocks) -> None:
         compared = slice_of(step, blocks.num_blocks)
-        fingerprints = {
-            rank: [report.fingerprints[block] for block in compared] if report.whole else report.fingerprints
+        voters = {
+            rank: report.fingerprints
             for rank, report in reports.items()
-            if len(report.fingerprints) == (blocks.num_blocks if report.whole else len(compared))
+            if report.layout == blocks.layout and len(report.fingerprints) == len(compared)
         }
-        dirty = {rank for rank, report in reports.items() if report.dirty}
-        for rank, places in odd_ranks(fingerprints, dirty).items():
-            if rank in dirty:
-                continue
+        if len(voters) < len(reports):
+            self._warn_of_layout(sorted(reports.keys() - voters.keys()))
+        if 2 * len(voters) <= self._link.num_ranks:
+            return
+        for rank, places in odd_ranks(voters).items():
             found = Corruption(step, rank, tuple(compared[place] for place in places))
             for peer in range(self._link.num_ranks):
                 if peer != self._link.rank:
                     self._send(peer, found.encode())
             self._take_corruption(found)
 
-    def _settle_among_dirty(self, own: Report, others: dict[int, Report]) -> None:
-        """Nobody is sure. Those that are equal to most were all missing the same; else this rank's state is the one."""
-        holders: dict[tuple[int, ...], list[int]] = {own.fingerprints: [self._link.rank]}
-        for rank, report in others.items():
-            holders.setdefault(report.fingerprints, []).append(rank)
-        most = max(holders.values(), key=len)
-        if 2 * len(most) > self._link.num_ranks:
-            for rank in most:
-                verdict = Verdict(own.step, len(own.fingerprints), 0, 0)
-                self._take_verdict(verdict) if rank == self._link.rank else self._send(rank, verdict.encode())
-        elif len(others) + 1 == self._link.num_ranks - len(self._link.gone_peers()):
-            self._dirty_since = None
-            for rank, report in others.items():
-                self._serve(rank, report)
-
-    def _answer_too_late(self, reports: dict[int, Report]) -> None:
-        for rank, report in reports.items():
-            if report.whole:
-                self._serve(rank, report)
-
-    def _serve(self, rank: int, report: Report) -> None:
+    def _serve(self, rank: int, report: Report, blocks: StateBlocks) -> None:
         """Sends blocks that differ, or, if this rank is a step further, the next ones whatever they are."""
-        blocks = self._blocks
-        if blocks is None or self.dirty or not self._at_rest or report.layout != blocks.layout:
+        if report.layout != blocks.layout:
+            self._warn_of_layout([rank])
             return
         step = self._standing.step
+        if self.dirty or not self._at_rest:
+            self._send(rank, Verdict.refusal(report.step).encode())
+            return
         comparable = report.step == step and len(report.fingerprints) == blocks.num_blocks
         if comparable:
             own = blocks.fingerprints(range(blocks.num_blocks))
@@ -394,6 +389,7 @@ class ReplicaGuard:
 
     def _send(self, peer: int, note: bytes) -> None:
         self._tickets.append(self._link.send_note(peer, _CHANNEL, note, _NOTE_LIMIT_S))
+        self._figures = replace(self._figures, bytes_sent=self._figures.bytes_sent + len(note))
 
     def _forget_notes(self) -> None:
         """What became of a note does not matter, but it is kept until somebody asks."""

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 _REPORT, _CONTENT, _VERDICT, _CORRUPTION, _WHERE, _STANDING = range(1, 7)
 _STANDING_FORM = struct.Struct(">BQII")  # kind, step, next operation, calls so far
-_REPORT_FORM = struct.Struct(">BQIIIBIQI")  # the same, layout, flags, first unsure block, budget, number of digests
+_REPORT_FORM = struct.Struct(">BQIII?IQI")  # the same, layout, dirty, first unsure block, budget, number of digests
 _CONTENT_FORM = struct.Struct(">BQI")  # kind, step, block
 _VERDICT_FORM = struct.Struct(">BQIII")  # kind, step, blocks compared, unequal, sent
 _CORRUPTION_FORM = struct.Struct(">BQHI")  # kind, step, rank, number of blocks
-_DIRTY, _WHOLE = 1, 2
 
 
 @dataclass(frozen=True)
@@ -29,12 +28,11 @@ class Standing:
 
 @dataclass(frozen=True)
 class Report:
-    """Fingerprints of a slice of the state after a step, or of the whole of it, if the rank knows that it missed some."""
+    """Fingerprints of a slice of the state after a step; of all of it, if the rank knows that it missed something."""
 
     standing: Standing
     layout: int
     dirty: bool
-    whole: bool
     first_unsure: int
     """Where to go on, if the state cannot be compared any more because the one who is asked is a step further."""
     budget_bytes: int
@@ -46,14 +44,13 @@ class Report:
         return self.standing.step
 
     def encode(self) -> bytes:
-        flags = _DIRTY * self.dirty | _WHOLE * self.whole
         head = _REPORT_FORM.pack(
             _REPORT,
             self.standing.step,
             self.standing.next_operation,
             self.standing.num_calls,
             self.layout,
-            flags,
+            self.dirty,
             self.first_unsure,
             self.budget_bytes,
             len(self.fingerprints),
@@ -82,6 +79,15 @@ class Verdict:
     """0: it could not be compared; what was sent begins at the block that was named as the first."""
     unequal: int
     sent: int
+
+    @classmethod
+    def refusal(cls, step: int) -> Verdict:
+        """From one who is not sure either."""
+        return cls(step, 0, 0, 0)
+
+    @property
+    def refused(self) -> bool:
+        return self.compared == self.unequal == 0
 
     def encode(self) -> bytes:
         return _VERDICT_FORM.pack(_VERDICT, self.step, self.compared, self.unequal, self.sent)
@@ -126,10 +132,10 @@ def _decode(note: bytes) -> Message | None:
         _, step, operation, calls = _STANDING_FORM.unpack(note)
         return Standing(step, operation, calls)
     if kind == _REPORT:
-        _, step, operation, calls, layout, flags, first, budget, count = _REPORT_FORM.unpack_from(note)
+        _, step, operation, calls, layout, dirty, first, budget, count = _REPORT_FORM.unpack_from(note)
         values = _numbers(note[_REPORT_FORM.size :], "Q", count)
         standing = Standing(step, operation, calls)
-        return Report(standing, layout, bool(flags & _DIRTY), bool(flags & _WHOLE), first, budget, tuple(values))
+        return Report(standing, layout, dirty, first, budget, tuple(values))
     if kind == _CONTENT:
         _, step, block = _CONTENT_FORM.unpack_from(note)
         return Content(step, block, note[_CONTENT_FORM.size :])

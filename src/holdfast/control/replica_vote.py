@@ -13,34 +13,25 @@ def slice_of(step: int, num_blocks: int) -> range:
     return range(step % NUM_SLICES, num_blocks, NUM_SLICES)
 
 
-def referee_of(step: int, num_ranks: int, gone: Set[int], *, besides: int | None = None) -> int | None:
-    """Who compares after this step: everybody in turn. `besides`: not this rank, which needs somebody else's state."""
-    for offset in range(num_ranks):
-        rank = (step + offset) % num_ranks
-        if rank not in gone and rank != besides:
-            return rank
-    return None
+def referee_of(step: int, num_ranks: int, left_out: Set[int]) -> int | None:
+    """Who compares, or is asked, after this step: everybody in turn."""
+    in_turn = ((step + offset) % num_ranks for offset in range(num_ranks))
+    return next((rank for rank in in_turn if rank not in left_out), None)
 
 
-def odd_ranks(fingerprints: Mapping[int, Sequence[int]], dirty: Set[int]) -> dict[int, list[int]]:
+def odd_ranks(fingerprints: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
     """Ranks whose fingerprints differ from what most have, and in which places.
 
-    Those that know of no loss are believed before those that do; of two opinions that as many hold, that of the lowest
-    rank.
+    Of two opinions that as many hold, that of the lowest rank is taken: somebody has to be right.
     """
     odd: dict[int, list[int]] = {}
     for place, values in enumerate(zip(*fingerprints.values(), strict=True)):
-        if len(set(values)) == 1:
-            continue
         holders: dict[int, list[int]] = {}
         for rank, value in zip(fingerprints, values, strict=True):
             holders.setdefault(value, []).append(rank)
-        reference = max(
-            holders,
-            key=lambda value: (sum(r not in dirty for r in holders[value]), len(holders[value]), -min(holders[value])),
-        )
-        for value, ranks in holders.items():
-            if value != reference:
+        reference = max(holders.values(), key=lambda ranks: (len(ranks), -min(ranks)))
+        for ranks in holders.values():
+            if ranks is not reference:
                 for rank in ranks:
                     odd.setdefault(rank, []).append(place)
     return odd

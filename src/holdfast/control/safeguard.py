@@ -1,8 +1,8 @@
 """How much loss a step may suffer before its update does more harm than good (OptiReduce 3.4).
 
-What counts are the contributions of those that took part: a rank that is dead, or silent in an operation, is missed by
-all alike and is no reason to stop. The share follows from what owners say was in their sums, so ranks that received all
-results judge alike; one that did not knows, and is compared with the others whatever it decides.
+What counts are the contributions of those that took part: a rank that is away is missed by all alike, and no reason to
+stop. Who took part, and what of it is in a sum, owners say with their results; so all ranks that received all results
+judge alike, and one that did not knows that its state may differ from theirs.
 """
 
 from __future__ import annotations
@@ -14,21 +14,10 @@ from typing import Literal
 OverBudget = Literal["skip", "halt"]
 
 
-@dataclass(frozen=True)
-class PeerShare:
-    """What came of one peer in one operation."""
-
-    rank: int
-    took_part: bool
-    lost: bool
-    """Something of its contribution is missing here."""
-
-
 @dataclass
 class StepLosses:
     """What the operations of one step lost, as this rank knows it."""
 
-    num_operations: int = 0
     not_received_elements: int = 0
     """Of results, which others may have."""
     withdrawn: bool = False
@@ -38,20 +27,23 @@ class StepLosses:
     _losses_by_peer: dict[int, int] = field(default_factory=dict)
 
     def add(
-        self, *, num_elements: int, contributed_elements: float, not_received_elements: int, peers: Iterable[PeerShare]
+        self,
+        *,
+        num_elements: int,
+        not_received_elements: int,
+        ownerless_elements: int,
+        contributed_elements: float,
+        contributors: int,
+        incomplete_peers: Iterable[int],
     ) -> None:
-        """`contributed_elements`: over all ranks, those that are in this rank's result."""
-        self.num_operations += 1
+        """One operation. `contributed_elements`: over all `contributors`, those that are in this rank's result."""
         self.not_received_elements += not_received_elements
         self.withdrawn = self.withdrawn or 2 * not_received_elements > num_elements
-        shares = list(peers)
-        for share in shares:
-            if share.lost and share.took_part:
-                self._losses_by_peer[share.rank] = self._losses_by_peer.get(share.rank, 0) + 1
-        # What did not arrive here says nothing about what was contributed to it.
-        arrived = num_elements - not_received_elements
+        # What did not arrive says nothing about what was contributed to it.
         self._contributed += contributed_elements
-        self._expected += arrived * (1 + sum(share.took_part for share in shares))
+        self._expected += (num_elements - not_received_elements - ownerless_elements) * contributors
+        for rank in incomplete_peers:
+            self._losses_by_peer[rank] = self._losses_by_peer.get(rank, 0) + 1
 
     @property
     def lost_ratio(self) -> float:
@@ -59,7 +51,7 @@ class StepLosses:
 
     @property
     def culprits(self) -> list[int]:
-        """Those that lost something, most often first."""
+        """Those of which something was missing, most often first."""
         return sorted(self._losses_by_peer, key=lambda rank: (-self._losses_by_peer[rank], rank))
 
 
@@ -67,11 +59,6 @@ class StepLosses:
 class Judgement:
     apply: bool
     halt: bool
-    doubtful: bool
-    """Near enough to the budget for another rank to judge otherwise."""
-
-
-_DOUBTFUL_SHARE = 0.8
 
 
 class LossBudget:
@@ -85,15 +72,14 @@ class LossBudget:
 
     def judge(self, losses: StepLosses) -> Judgement:
         if losses.withdrawn:
-            return Judgement(apply=False, halt=False, doubtful=True)
-        doubtful = losses.lost_ratio > _DOUBTFUL_SHARE * self._budget
+            return Judgement(apply=False, halt=False)
         if losses.lost_ratio <= self._budget:
             self.skipped_in_a_row = 0
-            return Judgement(apply=True, halt=False, doubtful=doubtful)
+            return Judgement(apply=True, halt=False)
         self.skipped += 1
         self.skipped_in_a_row += 1
         halt = self._over_budget == "halt" or self.skipped_in_a_row > self._most_skipped
-        return Judgement(apply=False, halt=halt, doubtful=doubtful)
+        return Judgement(apply=False, halt=halt)
 
     def explain(self) -> str:
         beyond = (

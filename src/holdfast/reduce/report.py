@@ -131,6 +131,8 @@ def outcome_of(report: _native.OperationReport, pending: Pending, own_rank: int)
         peers=peers,
         late_ratio=late_ratio(report, own_rank),
         not_received_elements=report.not_received,
+        ownerless_elements=report.ownerless,
+        contributors=report.contributors,
     )
 
 

@@ -167,7 +167,8 @@ class TransposeAllReduce:
         average: bool,
     ) -> Pending:
         key = (layout, memory.num_bytes)
-        timing = None if exact or self.adaptation is None else self.adaptation.timing(key)
+        bytes_ahead = 0 if exact else self._bytes_under_way()
+        timing = None if exact or self.adaptation is None else self.adaptation.timing(key, bytes_ahead)
         deadline_ms = self.config.exact_deadline_ms if timing is None else 2 * timing.stage_ms
         with self.link.errors_named():
             operation = self.link.engine.all_reduce(
@@ -182,7 +183,15 @@ class TransposeAllReduce:
             )
         self._in_flight[operation] = memory
         early_wait_ms = None if timing is None else timing.early_wait_ms
-        return Pending(operation, bucket, memory, exact, deadline_ms, key, early_wait_ms)
+        return Pending(operation, bucket, memory, exact, deadline_ms, key, early_wait_ms, bytes_ahead)
+
+    def _bytes_under_way(self) -> int:
+        with self.link.errors_named():
+            return sum(
+                memory.num_bytes
+                for operation, memory in self._in_flight.items()
+                if not self.link.engine.has_ended(operation)
+            )
 
     def _finish(self, pending: Pending) -> Outcome:
         try:
@@ -286,7 +295,8 @@ class TransposeAllReduce:
         if self._shards is not None:
             self._shards.slow_ranks.observe(contribution_rates(report, own_rank, pending.memory.format))
         bound_before = adaptation.bound
-        adaptation.observe(pending.key, stages_seen(report, own_rank), late_ratio(report, own_rank), packets)
+        seen, late = stages_seen(report, own_rank), late_ratio(report, own_rank)
+        adaptation.observe(pending.key, seen, late, packets, pending.bytes_ahead)
         new_bound, new_credit = adaptation.bound is not bound_before, adaptation.credit != self._credit
         if new_bound:
             logger.info("[rank %d] %s", own_rank, adaptation.bound.reason)
