@@ -63,7 +63,7 @@ class Config:
 
     repair_grace_ratio: float = 1.0
     """How much longer a silence among the results may last while those that the network lost are sent again, as a share
-    of the stage's usual time (t_C); within the bound in any case. Default 1. 0: what is lost is lost, and only seen to by
+    of the stage's usual time (t_C, or 20 ms if that is less); within the bound in any case. Default 1. 0: what is lost is lost, and only seen to by
     the comparison of replicas. Cost: an operation that loses results waits about a round trip for them."""
 
     credit: int = 0

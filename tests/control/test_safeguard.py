@@ -92,6 +92,11 @@ def test_less_than_half_of_one_operation_is_not_applied() -> None:
     assert not judgement.halt  # it is this rank alone that cannot go on
 
 
+def test_a_rank_that_is_alone_does_not_go_on_by_itself() -> None:
+    assert lost(0.0, contributors=1).withdrawn
+    assert not lost(0.0, contributors=2).withdrawn
+
+
 def test_an_update_beyond_the_budget_is_left_out_and_too_many_halt() -> None:
     budget = LossBudget(0.25, "skip", 2)
     assert budget.judge(lost(0.25)).apply

@@ -17,6 +17,8 @@ from holdfast.control.hard_bound import HardBound
 from holdfast.control.incast import Incast
 from holdfast.control.recalibration import WIDENING, Recalibration
 
+LEAST_REPAIR_MS = 20.0
+
 BucketKey = tuple[int, int]
 """Layout and bytes: what is the same bucket, whatever its index."""
 
@@ -145,7 +147,8 @@ class Adaptation:
         stage_ms = self._stage_ms(key, bytes_ahead)
         bucket = self._buckets.setdefault(key, _Bucket(stage_ms))
         contributions, results = (self._early_wait.wait_ms(early.t_c_ms) for early in bucket.early)
-        repair_grace_ms = self._repair_grace_ratio * bucket.early[1].t_c_ms
+        # A small bucket's results take no time at all; what one of them takes that has to be sent again is a round trip.
+        repair_grace_ms = self._repair_grace_ratio * max(bucket.early[1].t_c_ms, LEAST_REPAIR_MS)
         return Timing(stage_ms, (contributions, results), bucket.samples_ms, repair_grace_ms)
 
     def observe(
@@ -225,7 +228,7 @@ class Adaptation:
             return "off, results that the network loses stay lost"
         return (
             "results that the network loses are sent again; while some are missing, the silence that ends their stage is "
-            f"longer by {self._repair_grace_ratio:g} t_C"
+            f"longer by {self._repair_grace_ratio:g} t_C (of at least {LEAST_REPAIR_MS:g} ms)"
         )
 
     def explain_credit(self) -> str:

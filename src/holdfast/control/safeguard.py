@@ -21,7 +21,7 @@ class StepLosses:
     not_received_elements: int = 0
     """Of results, which others may have."""
     withdrawn: bool = False
-    """Less than half of an operation arrived: what there is of it is not worth applying."""
+    """Less than half of an operation arrived, or nobody else took part in it: what there is of it is not applied."""
     _contributed: float = 0.0
     _expected: float = 0.0
     _losses_by_peer: dict[int, int] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class StepLosses:
     ) -> None:
         """One operation. `contributed_elements`: over all `contributors`, those that are in this rank's result."""
         self.not_received_elements += not_received_elements
-        self.withdrawn = self.withdrawn or 2 * not_received_elements > num_elements
+        self.withdrawn = self.withdrawn or 2 * not_received_elements > num_elements or contributors < 2
         # What did not arrive says nothing about what was contributed to it.
         self._contributed += contributed_elements
         self._expected += (num_elements - not_received_elements - ownerless_elements) * contributors

@@ -221,13 +221,19 @@ class TransposeAllReduce:
 
     def _largest_is_measured(self) -> bool:
         """The same on every rank: it depends on the calls alone."""
-        started = self._num_warmup_started
-        return bool(started) and started[max(started)] >= self.config.warmup_operations
+        largest = self._largest_that_comes_again()
+        return largest is not None and self._num_warmup_started[largest] >= self.config.warmup_operations
+
+    def _largest_that_comes_again(self) -> int | None:
+        """In bytes. DDP's first step has a single bucket, which it then divides: that one is never seen again."""
+        least = min(2, self.config.warmup_operations)
+        return max((size for size, count in self._num_warmup_started.items() if count >= least), default=None)
 
     def _measure_bound(self) -> None:
         for pending in list(self._warmup.values()):
             self._finished[pending.operation] = self._finish(pending)
-        largest = max(self._num_warmup_started)
+        largest = self._largest_that_comes_again()
+        assert largest is not None  # it was measured
         own_ms = self._warmup_stages_ms.get(largest, [])
         count = 2 * self.config.warmup_operations
         # A rank that could not finish all of its operations says so with fewer times than expected.
