@@ -919,6 +919,21 @@ class SwitchReport:
     @property
     def num_writes(self) -> int: ...
 
+class Fabric:
+    """The switch as a pure machine: no clock, no thread, no packet contents."""
+
+    def __init__(self, *, num_ports: int, seed: int, now_ns: int) -> None: ...
+
+    def configure(self, now_ns: int, conditions: Conditions) -> None: ...
+
+    def admit(self, now_ns: int, sender: int, receiver: int, packet: int, num_bytes: int) -> None:
+        """A host sends a packet; `now_ns` never goes back."""
+
+    def run_until_passage(self, limit_ns: int) -> list[tuple[int, int, bool]]:
+        """
+        Goes on to the next time at which packets come out or are lost, but not beyond the limit. Each one: when, which packet, whether it arrived. Empty: nothing until the limit.
+        """
+
 class Switch:
     """A network switch between TUN devices. One thread runs it."""
 
