@@ -11,7 +11,7 @@ namespace holdfast {
 namespace {
 
 constexpr std::uint64_t magic = 0x484f4c4446415354ull;  // "HOLDFAST"
-constexpr std::uint32_t trace_version = 6;
+constexpr std::uint32_t trace_version = 7;
 
 enum class Kind : std::uint8_t { datagram = 1, call, note, publish, goodbye, timer, fill, report, release };
 
@@ -129,7 +129,7 @@ void put_parameters(Encoder& out, const Parameters& parameters) {
   out.put(parameters.from_operation).put(parameters.t_b).put(parameters.t_c);
   out.put(std::bit_cast<std::uint64_t>(parameters.early_wait_ratio)).put(parameters.credit);
   out.put_flag(parameters.deterministic).put(parameters.duty_limit).put_bytes(parameters.division.weights());
-  out.put(parameters.division.number()).put_flag(parameters.needs_majority);
+  out.put(parameters.division.number()).put_flag(parameters.needs_majority).put_flag(parameters.encoded);
 }
 
 Parameters get_parameters(Decoder& in) {
@@ -144,6 +144,7 @@ Parameters get_parameters(Decoder& in) {
   const std::vector<std::uint8_t> weights = in.get_bytes();
   parameters.division = Division(weights, in.get<std::uint8_t>());
   parameters.needs_majority = in.get_flag();
+  parameters.encoded = in.get_flag();
   return parameters;
 }
 
