@@ -351,7 +351,7 @@ class Engine:
     def discard_notes(self, channel: int) -> None:
         """Throws away what has arrived on a channel."""
 
-    def publish(self, *, from_operation: int, t_b_s: float, t_c_s: float, early_wait_ratio: float, credit: int, deterministic: bool, duty_limit_s: float, shard_weights: Sequence[int] = [], division: int = 1, needs_majority: bool = False) -> None:
+    def publish(self, *, from_operation: int, t_b_s: float, t_c_s: float, early_wait_ratio: float, credit: int, deterministic: bool, duty_limit_s: float, shard_weights: Sequence[int] = [], division: int = 1, needs_majority: bool = False, encoded: bool = False) -> None:
         """Parameters that hold from a named operation on."""
 
     def take_peer_changes(self) -> list[PeerChange]: ...
@@ -384,10 +384,19 @@ def interface_holding(address: str) -> str:
 
 MAX_RANKS: int = 4096
 
+class HadamardChoice(enum.Enum):
+    """Whether gradients travel as their Hadamard transform."""
+
+    off = 0
+
+    on = 1
+
+    auto = 2
+
 class Introduction:
     """Which host a rank is on, and what all ranks must have in common."""
 
-    def __init__(self, *, protection: Protection, deterministic: bool, measures_deadline: bool, uneven_shards: bool, hadamard: bool, warmup_operations: int, key_fingerprint: bytes, host_identity: str) -> None: ...
+    def __init__(self, *, protection: Protection, deterministic: bool, measures_deadline: bool, uneven_shards: bool, hadamard: HadamardChoice, warmup_operations: int, key_fingerprint: bytes, host_identity: str) -> None: ...
 
     @property
     def protection(self) -> Protection: ...
@@ -402,7 +411,7 @@ class Introduction:
     def uneven_shards(self) -> bool: ...
 
     @property
-    def hadamard(self) -> bool: ...
+    def hadamard(self) -> HadamardChoice: ...
 
     @property
     def warmup_operations(self) -> int: ...
