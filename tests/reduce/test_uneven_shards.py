@@ -21,7 +21,7 @@ UNTIL_AGREED = NUM_ROWS * INTERVAL + LEAD
 
 def reducer_that_hears_one_slowly(member: Member, deadline_ms: float) -> tuple[TransposeAllReduce, SlowRanks]:
     """On loopback all are fast: what a rank measures is replaced, what it makes of it is not."""
-    reducer = TransposeAllReduce(member.join(deadline_ms=deadline_ms))
+    reducer = TransposeAllReduce(member.join(deadline_ms=deadline_ms, hadamard="off"))
     slow_ranks = reducer.slow_ranks
     assert slow_ranks is not None
     observe = slow_ranks.observe
