@@ -152,6 +152,7 @@ def test_values_out_of_range_are_refused(settings: dict[str, Any]) -> None:
         {"datagram_bytes": 16_320},
         {"heartbeat_ms": 500, "silence_limit_ms": 1_000},
         {"hadamard": "on", "wire": "bf16"},
+        {"hadamard": "auto", "wire": "bf16", "rounding": "feedback"},  # is off then
         {"hadamard": "on", "rounding": "feedback"},  # nothing is rounded
     ],
     ids=str,
@@ -212,3 +213,19 @@ def test_every_field_says_its_default_and_its_unit() -> None:
 def test_limits_of_the_early_wait_must_leave_it_room(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="x cannot stay between"):
         resolve(settings, {})
+
+
+@pytest.mark.parametrize(
+    ("settings", "in_force"),
+    [
+        ({}, "auto"),
+        ({"hadamard": "on"}, "on"),
+        ({"hadamard": "off"}, "off"),
+        ({"wire": "bf16"}, "auto"),
+        ({"rounding": "feedback"}, "auto"),  # nothing is rounded
+        ({"wire": "fp16", "rounding": "feedback"}, "off"),
+    ],
+    ids=str,
+)
+def test_hadamard_is_automatic_where_it_can_be(settings: dict[str, Any], in_force: str) -> None:
+    assert resolve(settings, {}).config.hadamard_in_force == in_force

@@ -27,11 +27,16 @@ void bind_join_messages(nb::module_& module) {
 
   module.attr("MAX_RANKS") = max_ranks;
 
+  nb::enum_<HadamardChoice>(module, "HadamardChoice", "Whether gradients travel as their Hadamard transform.")
+      .value("off", HadamardChoice::off)
+      .value("on", HadamardChoice::on)
+      .value("auto", HadamardChoice::automatic);
+
   nb::class_<Introduction>(module, "Introduction", "Which host a rank is on, and what all ranks must have in common.")
       .def(
           "__init__",
           [](Introduction* self, Protection protection, bool deterministic, bool measures_deadline, bool uneven_shards,
-             bool hadamard, std::uint32_t warmup_operations, const nb::bytes& key_fingerprint,
+             HadamardChoice hadamard, std::uint32_t warmup_operations, const nb::bytes& key_fingerprint,
              std::string host_identity) {
             new (self) Introduction{protection,
                                     deterministic,

@@ -5,14 +5,17 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "switch/fabric.h"
 #include "switch/pump.h"
 
 namespace nb = nanobind;
@@ -149,11 +152,50 @@ void bind_report(nb::module_& module) {
       .def_ro("num_writes", &lab::SwitchReport::num_writes);
 }
 
+using Passage = std::tuple<Time, std::uint32_t, bool>;  // when, which packet, whether it arrived
+
+// Until a packet has come out or is lost, so that whoever sends can answer to it at that very time.
+std::vector<Passage> run_until_passage(lab::Fabric& fabric, Time limit) {
+  std::vector<Passage> passages;
+  while (passages.empty()) {
+    const Time now = fabric.next_event();
+    if (now > limit) break;
+    fabric.advance(now);
+    for (const lab::Delivery& delivery : fabric.deliveries()) {
+      passages.emplace_back(delivery.due, delivery.parcel.packet, true);
+    }
+    for (const std::uint32_t packet : fabric.lost_packets()) passages.emplace_back(now, packet, false);
+    fabric.deliveries().clear();
+    fabric.lost_packets().clear();
+  }
+  return passages;
+}
+
+void admit(lab::Fabric& fabric, Time now, std::uint16_t sender, std::uint16_t receiver, std::uint32_t packet,
+           std::uint32_t num_bytes) {
+  if (sender >= fabric.num_ports() || receiver >= fabric.num_ports() || sender == receiver) {
+    throw std::invalid_argument("a packet goes from one port of the fabric to another");
+  }
+  fabric.admit(now, {packet, num_bytes, sender, receiver});
+}
+
+void bind_fabric(nb::module_& module) {
+  nb::class_<lab::Fabric>(module, "Fabric", "The switch as a pure machine: no clock, no thread, no packet contents.")
+      .def(nb::init<std::size_t, std::uint64_t, Time>(), nb::kw_only(), "num_ports"_a, "seed"_a, "now_ns"_a)
+      .def("configure", &lab::Fabric::configure, "now_ns"_a, "conditions"_a)
+      .def("admit", &admit, "now_ns"_a, "sender"_a, "receiver"_a, "packet"_a, "num_bytes"_a,
+           "A host sends a packet; `now_ns` never goes back.")
+      .def("run_until_passage", &run_until_passage, "limit_ns"_a,
+           "Goes on to the next time at which packets come out or are lost, but not beyond the limit. Each one: when, "
+           "which packet, whether it arrived. Empty: nothing until the limit.");
+}
+
 }  // namespace
 
 void bind_switch(nb::module_& module) {
   bind_conditions(module);
   bind_report(module);
+  bind_fabric(module);
   using released = nb::call_guard<nb::gil_scoped_release>;
   nb::class_<lab::Pump>(module, "Switch", "A network switch between TUN devices. One thread runs it.")
       .def(nb::new_(&make_switch), nb::kw_only(), "descriptors"_a, "addresses"_a, "seed"_a,

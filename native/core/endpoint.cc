@@ -167,6 +167,14 @@ std::uint32_t Endpoint::send_note(Time now, std::uint16_t peer, std::uint32_t ch
 void Endpoint::publish(const Parameters& parameters) {
   std::erase_if(parameters_, [&](const Parameters& old) { return old.from_operation >= parameters.from_operation; });
   parameters_.push_back(parameters);
+  // Of an operation that others opened early, what was summed so far is encoded as it was then. If the own call will be
+  // encoded otherwise, the two must not meet: the operation begins anew.
+  std::erase_if(operations_, [&](const auto& open) {
+    Operation& operation = *open.second;
+    if (operation.called() || operation.is_encoded_by(parameters_for(operation.number()))) return false;
+    operation.abandon();
+    return true;
+  });
   // Blocks that no open or future operation can name any more.
   const std::uint32_t oldest =
       operations_.empty() ? next_operation_ : std::min(next_operation_, operations_.begin()->first);

@@ -98,7 +98,7 @@ std::vector<std::uint8_t> encode(const Introduction& introduction) {
       .put(flag(introduction.deterministic))
       .put(flag(introduction.measures_deadline))
       .put(flag(introduction.uneven_shards))
-      .put(flag(introduction.hadamard))
+      .put(static_cast<std::uint8_t>(introduction.hadamard))
       .put(introduction.warmup_operations)
       .put(introduction.key_fingerprint)
       .put_text(introduction.host_identity, max_host_identity_bytes)
@@ -114,12 +114,13 @@ std::optional<Introduction> decode_introduction(std::span<const std::uint8_t> me
   const auto uneven_shards = reader.get<std::uint8_t>();
   const auto hadamard = reader.get<std::uint8_t>();
   reader.expect(protection <= static_cast<std::uint8_t>(Protection::insecure));
-  reader.expect(deterministic <= 1 && measures_deadline <= 1 && uneven_shards <= 1 && hadamard <= 1);
+  reader.expect(deterministic <= 1 && measures_deadline <= 1 && uneven_shards <= 1);
+  reader.expect(hadamard <= static_cast<std::uint8_t>(HadamardChoice::automatic));
   introduction.protection = static_cast<Protection>(protection);
   introduction.deterministic = deterministic == 1;
   introduction.measures_deadline = measures_deadline == 1;
   introduction.uneven_shards = uneven_shards == 1;
-  introduction.hadamard = hadamard == 1;
+  introduction.hadamard = static_cast<HadamardChoice>(hadamard);
   introduction.warmup_operations = reader.get<std::uint32_t>();
   reader.get(introduction.key_fingerprint);
   introduction.host_identity = reader.get_text(max_host_identity_bytes);

@@ -15,7 +15,7 @@
 
 namespace holdfast {
 
-constexpr std::uint8_t join_version = 3;
+constexpr std::uint8_t join_version = 4;
 // A boot id and a namespace number are 50 characters, a scoped IPv6 address at most 61.
 constexpr std::size_t max_host_identity_bytes = 128;
 constexpr std::size_t max_address_bytes = 64;
@@ -26,13 +26,16 @@ constexpr std::uint32_t max_datagram_bytes = 65'280;
 // Every rank keeps a path to every other.
 constexpr std::uint16_t max_ranks = 4096;
 
+// Whether gradients travel as their Hadamard transform; automatic: as the ranks agree while they train.
+enum class HadamardChoice : std::uint8_t { off, on, automatic };
+
 // First: which host a rank is on, and what all ranks must have in common.
 struct Introduction {
   Protection protection = Protection::encrypted;
   bool deterministic = false;
   bool measures_deadline = false;  // else one was given
   bool uneven_shards = false;
-  bool hadamard = false;
+  HadamardChoice hadamard = HadamardChoice::off;
   std::uint32_t warmup_operations = 0;
   std::array<std::uint8_t, 16> key_fingerprint{};
   std::string host_identity;  // printable, not empty

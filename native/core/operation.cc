@@ -112,6 +112,7 @@ std::optional<Drop> Operation::on_packet(Time now, const Header& header, std::sp
   // A rank that missed an agreement, or has it before this one: an element can have two owners then, and none but those
   // that divide alike may be believed about it.
   if (header.division != division_.number()) return Drop::other_division;
+  if (header.encoded != encoded_by(identity_, parameters_)) return Drop::other_encoding;
   peers_[header.sender].heard = true;
   const bool is_contribution = header.stage == Stage::contribution;
   const StageEnd stage_end = is_contribution ? contributions_end_ : results_end_;
@@ -278,7 +279,6 @@ void Operation::on_timer(Time now) {
   progress(now);
 }
 
-// The own rank never joined and the others have long fallen silent.
 void Operation::abandon() {
   abandoned_ = true;
   stop_sending_results();

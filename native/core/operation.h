@@ -30,6 +30,7 @@ struct Parameters {
   bool deterministic = false;     // sum in rank order instead of order of arrival, at the price of memory
   Duration duty_limit = 60 * second;  // an operation the own rank never joins is forgotten after this silence
   Division division{};          // of bounded operations; exact ones, which must be complete, are always divided evenly
+  bool encoded = false;         // of bounded operations: callers hand over coefficients; only their like are summed
   bool needs_majority = false;  // ranks may divide differently for a while: of them one camp's results count, at most
   // Results that the network lost are sent again, and with some of them missing the silence that ends their stage is so
   // much longer, within its bound. 0: what is lost is lost.
@@ -110,8 +111,6 @@ class Operation {
   void on_peer_gone(Time now, std::uint16_t peer);
   void on_timer(Time now);
   Time next_timer() const;
-  // The own rank will never join: nothing is served any more.
-  void abandon();
 
   std::uint32_t number() const { return number_; }
   const EarlyEnds& early_ends() const { return early_ends_; }
@@ -124,6 +123,12 @@ class Operation {
   const OperationReport& report() const { return report_; }
   // Nothing is owed to anybody any more.
   bool retired() const;
+  // Whether a caller who goes by these parameters hands over what this operation sums.
+  bool is_encoded_by(const Parameters& parameters) const {
+    return encoded_by(identity_, parameters) == encoded_by(identity_, parameters_);
+  }
+  // The own rank never joined, or will with something else: nobody is to get results any more.
+  void abandon();
   std::size_t early_bytes() const { return called_ ? 0 : early_bytes_; }
 
  private:
@@ -158,7 +163,7 @@ class Operation {
     Arrival of_result;
     bool closed = false;  // its owner takes no more contributions
     bool away = false;    // not heard, or not dividing alike, by the time the results were closed
-    bool heard = false;   // anything of this operation, divided alike, came from it, even if it was of no use
+    bool heard = false;   // anything of this operation, divided and encoded alike, came from it, even if of no use
     Sending contribution_sending;
     Sending result_sending;
   };
@@ -199,6 +204,9 @@ class Operation {
   void send_contribution(std::uint16_t peer);
   void send_result(std::uint16_t peer);
   static const Division& division_of(const Identity& identity, std::uint16_t num_ranks, const Parameters& parameters);
+  static bool encoded_by(const Identity& identity, const Parameters& parameters) {
+    return identity.delivery != Delivery::exact && parameters.encoded;
+  }
   ElementRange shard_of(std::uint16_t rank) const;
   bool heard_majority() const;
   bool expects(std::uint16_t peer) const { return peer != rank_ && outbox_.is_alive(peer); }

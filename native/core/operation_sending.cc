@@ -42,6 +42,7 @@ MessageContent Operation::message_of(Stage stage) const {
   content.layout = identity_.layout;
   // After a mismatch the identity is what this rank called, which may be divided otherwise than what was opened.
   content.division = division_of(identity_, num_ranks_, parameters_).number();
+  content.encoded = encoded_by(identity_, parameters_);
   content.format = identity_.format;
   content.total = identity_.total;
   return content;

@@ -27,6 +27,7 @@ struct MessageContent {
   std::uint32_t operation = 0;
   std::uint32_t layout = 0;
   std::uint8_t division = 0;
+  bool encoded = false;
   Format format = Format::bytes;
   std::uint32_t total = 0;             // elements of the whole bucket
   ElementRange range;                  // the part this message carries

@@ -328,6 +328,7 @@ Path::Planned Path::plan_message_packet(OutgoingMessage& message, PacketType typ
   header.operation = content.operation;
   header.layout = content.layout;
   header.division = content.division;
+  header.encoded = content.encoded;
   header.total = content.total;
   header.completion_us = content.completion_us;
   if (content.delivery == Delivery::exact || content.of_exact_operation) header.flags |= flag::exact;

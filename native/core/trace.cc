@@ -129,7 +129,7 @@ void put_parameters(Encoder& out, const Parameters& parameters) {
   out.put(parameters.from_operation).put(parameters.t_b).put(parameters.t_c);
   out.put(std::bit_cast<std::uint64_t>(parameters.early_wait_ratio)).put(parameters.credit);
   out.put_flag(parameters.deterministic).put(parameters.duty_limit).put_bytes(parameters.division.weights());
-  out.put(parameters.division.number()).put_flag(parameters.needs_majority);
+  out.put(parameters.division.number()).put_flag(parameters.needs_majority).put_flag(parameters.encoded);
   out.put(parameters.repair_grace);
 }
 
@@ -145,6 +145,7 @@ Parameters get_parameters(Decoder& in) {
   const std::vector<std::uint8_t> weights = in.get_bytes();
   parameters.division = Division(weights, in.get<std::uint8_t>());
   parameters.needs_majority = in.get_flag();
+  parameters.encoded = in.get_flag();
   parameters.repair_grace = in.get<Duration>();
   return parameters;
 }

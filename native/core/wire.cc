@@ -27,10 +27,17 @@ const char* name(Drop drop) {
     case Drop::acknowledges_unsent: return "acknowledges_unsent";
     case Drop::misplaced: return "misplaced";
     case Drop::other_division: return "other_division";
+    case Drop::other_encoding: return "other_encoding";
     case Drop::count_: break;
   }
   return "unknown";
 }
+
+namespace {
+
+constexpr unsigned encoded_bit = 0x80;  // of the byte that also holds stage and format
+
+}  // namespace
 
 void encode(const Header& header, std::span<std::uint8_t, header_bytes> out) {
   std::uint8_t* at = out.data();
@@ -42,7 +49,8 @@ void encode(const Header& header, std::span<std::uint8_t, header_bytes> out) {
   store_big_endian(at + 8, header.epoch);
   store_big_endian(at + 12, header.sender);
   at[14] = header.credit;
-  at[15] = static_cast<std::uint8_t>(static_cast<unsigned>(header.stage) << 4 | static_cast<unsigned>(header.format));
+  at[15] = static_cast<std::uint8_t>((header.encoded ? encoded_bit : 0) | static_cast<unsigned>(header.stage) << 4 |
+                                     static_cast<unsigned>(header.format));
   store_big_endian(at + 16, header.transmission);
   store_big_endian(at + 24, header.operation);
   store_big_endian(at + 28, header.layout);
@@ -65,8 +73,9 @@ bool carries_message(PacketType type) {
 // Does the packet make sense by itself: a payload where one belongs, inside the total it claims?
 std::optional<Drop> check_fields(const Header& header, std::size_t payload_bytes) {
   if (header.transmission > max_transmission) return Drop::malformed;
-  const bool divided = header.stage == Stage::contribution || header.stage == Stage::result;
-  if (header.division != 0 && (!divided || (header.flags & flag::exact) != 0)) return Drop::malformed;
+  const bool of_operation = header.stage == Stage::contribution || header.stage == Stage::result;
+  const bool agreed = header.division != 0 || header.encoded;  // which exact operations have no need of
+  if (agreed && (!of_operation || (header.flags & flag::exact) != 0)) return Drop::malformed;
   if (!carries_message(header.type)) {
     const bool payload_expected = header.type == PacketType::ack;
     if (header.stage != Stage::none || payload_expected != (payload_bytes != 0)) return Drop::malformed;
@@ -100,7 +109,7 @@ std::optional<Drop> decode(std::span<const std::uint8_t> datagram, std::size_t p
   const std::uint8_t* at = datagram.data();
   if (at[0] != wire_version) return Drop::version;
   if (at[1] < 1 || at[1] > 6) return Drop::malformed;
-  const std::uint8_t stage = at[15] >> 4;
+  const std::uint8_t stage = (at[15] & ~encoded_bit) >> 4;
   const Format format = static_cast<Format>(at[15] & 0x0f);
   if (stage > 3 || !is_known(format)) return Drop::malformed;
   out.type = static_cast<PacketType>(at[1]);
@@ -111,6 +120,7 @@ std::optional<Drop> decode(std::span<const std::uint8_t> datagram, std::size_t p
   out.epoch = load_big_endian<std::uint32_t>(at + 8);
   out.sender = load_big_endian<std::uint16_t>(at + 12);
   out.credit = at[14];
+  out.encoded = (at[15] & encoded_bit) != 0;
   out.stage = static_cast<Stage>(stage);
   out.format = format;
   out.transmission = load_big_endian<std::uint64_t>(at + 16);

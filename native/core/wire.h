@@ -16,7 +16,7 @@
 
 namespace holdfast {
 
-constexpr std::uint8_t wire_version = 5;
+constexpr std::uint8_t wire_version = 6;
 constexpr std::size_t header_bytes = 48;
 constexpr std::size_t tag_bytes = 16;
 // As in QUIC: far more than any path will ever send, and no arithmetic on numbers can wrap.
@@ -53,7 +53,8 @@ struct Header {
   std::uint32_t epoch = 0;     // membership
   std::uint16_t sender = 0;    // rank
   std::uint8_t credit = 0;     // senders this rank is willing to hear at once; 0: no limit
-  Stage stage = Stage::none;   // packed with `format` into one byte
+  bool encoded = false;        // elements are coefficients, not gradients; packed with `stage` and `format`
+  Stage stage = Stage::none;   // packed with `encoded` and `format` into one byte
   Format format = Format::bytes;
   std::uint64_t transmission = 0;   // never reused: nonce, round-trip time, loss detection
   std::uint32_t operation = 0;      // or the number of a note
@@ -88,6 +89,7 @@ enum class Drop : std::uint8_t {
   acknowledges_unsent,  // an ack of a number never sent
   misplaced,            // offset outside what this sender may write
   other_division,       // of a rank that divides the bucket otherwise
+  other_encoding,       // of a rank that sends coefficients where this one has gradients, or the other way round
   count_,
 };
 constexpr std::size_t num_drops = static_cast<std::size_t>(Drop::count_);

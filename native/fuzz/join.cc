@@ -61,7 +61,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       message.deterministic = input.flag();
       message.measures_deadline = input.flag();
       message.uneven_shards = input.flag();
-      message.hadamard = input.flag();
+      message.hadamard = static_cast<HadamardChoice>(input.below(3));
       message.warmup_operations = input.take<std::uint32_t>();
       fill(input, message.key_fingerprint);
       message.host_identity = text_from(input);

@@ -36,6 +36,7 @@ class Liar {
     header.flags = static_cast<std::uint8_t>(input_.below(flag::all + 1));
     if (!input_.rarely()) header.flags &= static_cast<std::uint8_t>(~flag::sum);
     if (input_.rarely()) header.division = static_cast<std::uint8_t>(input_.below(Division::max_number + 1));
+    header.encoded = input_.rarely();
     header.operation = next + input_.below(8) - std::min(next, 2u);
     header.format = usual_format();
     header.credit = static_cast<std::uint8_t>(input_.below(3));

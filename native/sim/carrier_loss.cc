@@ -10,7 +10,7 @@ namespace {
 PacketType type_of(std::span<const std::uint8_t> datagram) { return static_cast<PacketType>(datagram[1]); }
 std::uint8_t flags_of(std::span<const std::uint8_t> datagram) { return datagram[2]; }
 std::uint8_t credit_of(std::span<const std::uint8_t> datagram) { return datagram[14]; }
-std::uint8_t stage_of(std::span<const std::uint8_t> datagram) { return datagram[15] >> 4; }
+std::uint8_t stage_of(std::span<const std::uint8_t> datagram) { return datagram[15] >> 4 & 7; }
 std::uint32_t operation_of(std::span<const std::uint8_t> datagram) {
   return load_big_endian<std::uint32_t>(datagram.data() + 24);
 }

@@ -26,6 +26,8 @@ struct Delivery {
 class Fabric {
  public:
   Fabric(std::size_t num_ports, std::uint64_t seed, Time now);
+  Fabric(const Fabric&) = delete;
+  Fabric& operator=(const Fabric&) = delete;
 
   // All of these first let everything happen that is due by `now`; `now` never goes back.
   void configure(Time now, const Conditions& conditions);

@@ -376,7 +376,7 @@ class Engine:
     def discard_notes(self, channel: int) -> None:
         """Throws away what has arrived on a channel."""
 
-    def publish(self, *, from_operation: int, t_b_s: float, t_c_s: float, early_wait_ratio: float, credit: int, deterministic: bool, duty_limit_s: float, shard_weights: Sequence[int] = [], division: int = 1, needs_majority: bool = False, repair_grace_s: float = 0.0) -> None:
+    def publish(self, *, from_operation: int, t_b_s: float, t_c_s: float, early_wait_ratio: float, credit: int, deterministic: bool, duty_limit_s: float, shard_weights: Sequence[int] = [], division: int = 1, needs_majority: bool = False, encoded: bool = False, repair_grace_s: float = 0.0) -> None:
         """Parameters that hold from a named operation on."""
 
     def take_peer_changes(self) -> list[PeerChange]: ...
@@ -409,10 +409,19 @@ def interface_holding(address: str) -> str:
 
 MAX_RANKS: int = 4096
 
+class HadamardChoice(enum.Enum):
+    """Whether gradients travel as their Hadamard transform."""
+
+    off = 0
+
+    on = 1
+
+    auto = 2
+
 class Introduction:
     """Which host a rank is on, and what all ranks must have in common."""
 
-    def __init__(self, *, protection: Protection, deterministic: bool, measures_deadline: bool, uneven_shards: bool, hadamard: bool, warmup_operations: int, key_fingerprint: bytes, host_identity: str) -> None: ...
+    def __init__(self, *, protection: Protection, deterministic: bool, measures_deadline: bool, uneven_shards: bool, hadamard: HadamardChoice, warmup_operations: int, key_fingerprint: bytes, host_identity: str) -> None: ...
 
     @property
     def protection(self) -> Protection: ...
@@ -427,7 +436,7 @@ class Introduction:
     def uneven_shards(self) -> bool: ...
 
     @property
-    def hadamard(self) -> bool: ...
+    def hadamard(self) -> HadamardChoice: ...
 
     @property
     def warmup_operations(self) -> int: ...
@@ -943,6 +952,21 @@ class SwitchReport:
 
     @property
     def num_writes(self) -> int: ...
+
+class Fabric:
+    """The switch as a pure machine: no clock, no thread, no packet contents."""
+
+    def __init__(self, *, num_ports: int, seed: int, now_ns: int) -> None: ...
+
+    def configure(self, now_ns: int, conditions: Conditions) -> None: ...
+
+    def admit(self, now_ns: int, sender: int, receiver: int, packet: int, num_bytes: int) -> None:
+        """A host sends a packet; `now_ns` never goes back."""
+
+    def run_until_passage(self, limit_ns: int) -> list[tuple[int, int, bool]]:
+        """
+        Goes on to the next time at which packets come out or are lost, but not beyond the limit. Each one: when, which packet, whether it arrived. Empty: nothing until the limit.
+        """
 
 class Switch:
     """A network switch between TUN devices. One thread runs it."""

@@ -24,7 +24,7 @@ ProtectionName = Literal["encrypted", "authenticated", "insecure"]
 WireName = Literal["float32", "bf16", "fp16"]
 RoundingName = Literal["stochastic", "feedback"]
 RateRuleName = Literal["delay", "model"]
-HadamardName = Literal["off", "on"]
+HadamardName = Literal["auto", "off", "on"]
 OverBudgetName = Literal["skip", "halt"]
 
 
@@ -96,12 +96,14 @@ class Config:
     adds up over steps as that of batches does; of `feedback`: 4 bytes of memory per element, and `bf16` takes half as
     long again to round."""
 
-    hadamard: HadamardName = "off"
+    hadamard: HadamardName = "auto"
     """`on`: float32 gradients travel as the randomised Hadamard transform of blocks that stride over the bucket, so that
     a lost packet takes a little of many elements instead of all of a few, and what is left stands for the whole without
-    bias. Default `off`: it pays above some 2 % of loss. Must be the same on every rank; not with `feedback` rounding.
-    Cost: two passes over each bucket, each about as long as copying it; a NaN or Inf makes the 1,024 elements of its
-    block non-finite."""
+    bias. Default `auto`: off at first, on when more than 2 % of all gradient entries are lost, off again when it was
+    below 0.5 % for some 50 operations, as all ranks agree. Must be the same on every rank; with `feedback` rounding
+    `auto` is `off`, and `on` an error. Cost of `on`: two passes over each bucket, each about as long as copying it; a NaN
+    or Inf makes the 1,024 elements of its block non-finite. Of `auto`: a small exact operation after every 16 bounded
+    ones, the one of `uneven_shards`; a rank that misses the agreement loses its operations until the next one."""
 
     compare_replicas: bool = True
     """Compare fingerprints of parameters, buffers and optimizer state between ranks, a slice after every step, and fetch
@@ -167,6 +169,15 @@ class Config:
     def __post_init__(self) -> None:
         _check(self)
 
+    @property
+    def hadamard_in_force(self) -> HadamardName:
+        """`auto` is `off` where the transform cannot be on."""
+        return "off" if self.hadamard == "auto" and self._feeds_rounding_back else self.hadamard
+
+    @property
+    def _feeds_rounding_back(self) -> bool:
+        return self.wire != "float32" and self.rounding == "feedback"
+
 
 def _check(config: Config) -> None:
     positive = (
@@ -208,7 +219,7 @@ def _check(config: Config) -> None:
                 f"{name} {getattr(config, name)!r} is unknown",
                 what_to_try=f"one of {', '.join(typing.get_args(names))}",
             )
-    if config.hadamard == "on" and config.wire != "float32" and config.rounding == "feedback":
+    if config.hadamard == "on" and config._feeds_rounding_back:
         raise ConfigError(
             "what rounding leaves over of an encoded gradient cannot be added to the next one, whose signs are others",
             what_to_try='rounding="stochastic" with hadamard="on"',

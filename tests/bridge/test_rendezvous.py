@@ -165,7 +165,7 @@ def introduction_of(config: Config, key: bytes) -> _native.Introduction:
         deterministic=config.deterministic,
         measures_deadline=config.deadline_ms is None,
         uneven_shards=config.uneven_shards,
-        hadamard=config.hadamard == "on",
+        hadamard=getattr(_native.HadamardChoice, config.hadamard_in_force),
         warmup_operations=config.warmup_operations,
         key_fingerprint=_native.key_fingerprint(key),
         host_identity=interface.host_identity(),
@@ -282,8 +282,9 @@ def test_a_key_file_others_can_read_is_warned_of(tmp_path: Path, caplog: pytest.
         {"deadline_ms": 50.0},
         {"warmup_operations": 6},
         {"hadamard": "on"},
+        {"hadamard": "off"},
     ],
-    ids=lambda odd: next(iter(odd)),
+    ids=str,
 )
 def test_settings_that_must_agree_are_compared(run_ranks, odd: dict[str, Any]) -> None:
     results = run_ranks(refusal_of, 3, [{}, odd, {}])

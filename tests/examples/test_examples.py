@@ -46,7 +46,7 @@ def run_example(member: Member, store_port: int, script: str, *arguments: str) -
 
 def test_minimal_ends_with_an_outcome_on_every_rank(run_ranks: Any, agent_store: dist.TCPStore) -> None:
     for said in run_ranks(run_example, 2, agent_store.port, "minimal.py"):
-        assert re.fullmatch(r"operation 40: [\d.]+% delivered in [\d.]+ of at most [\d.]+ ms.*\n", said), said
+        assert re.fullmatch(r"operation \d+: [\d.]+% delivered in [\d.]+ of at most [\d.]+ ms.*\n", said), said
 
 
 def test_the_late_rank_is_named_and_its_shard_is_served(run_ranks: Any, agent_store: dist.TCPStore) -> None:

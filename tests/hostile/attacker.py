@@ -114,7 +114,7 @@ class Attacker:
             deterministic=config.deterministic,
             measures_deadline=config.deadline_ms is None,
             uneven_shards=config.uneven_shards,
-            hadamard=config.hadamard == "on",
+            hadamard=getattr(_native.HadamardChoice, config.hadamard_in_force),
             warmup_operations=config.warmup_operations,
             key_fingerprint=_native.key_fingerprint(key),
             host_identity=interface.host_identity(),

@@ -52,7 +52,9 @@ class Plan:
             "deadline_ms": 400.0,
             "exact_deadline_ms": 20_000.0,
             "datagram_bytes": 1472,
-            "uneven_shards": False,  # whoever sits in a hostile seat takes no part in what the others agree on
+            # Whoever sits in a hostile seat takes no part in what the others agree on.
+            "uneven_shards": False,
+            "hadamard": "off",
         }
         return Config(**{**defaults, **self.settings})
 

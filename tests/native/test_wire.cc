@@ -69,6 +69,7 @@ HF_CASE(every_field_survives_the_trip) {
   sent.type = PacketType::data;
   sent.flags = flag::last_percentile | flag::ack_now | flag::sum;
   sent.division = 6;
+  sent.encoded = true;
   sent.key_phase = 0xfe;
   sent.job = 0x01020304;
   sent.epoch = 0x05060708;
@@ -88,6 +89,7 @@ HF_CASE(every_field_survives_the_trip) {
   HF_CHECK(got.type == sent.type && got.stage == sent.stage && got.format == sent.format);
   HF_EQUAL(int{got.flags}, 13);
   HF_EQUAL(int{got.division}, 6);
+  HF_CHECK(got.encoded);
   HF_EQUAL(int{got.key_phase}, 0xfe);
   HF_EQUAL(got.job, sent.job);
   HF_EQUAL(got.epoch, sent.epoch);
@@ -141,7 +143,9 @@ HF_CASE(unknown_version_type_stage_format_and_flag_are_refused) {
   HF_EQUAL(with(1, 0), "malformed");
   HF_EQUAL(with(1, 7), "malformed");
   HF_EQUAL(with(2, 31), "accepted");
+  HF_EQUAL(with(15, 0x91), "accepted");   // coefficients
   HF_EQUAL(with(15, 0x41), "malformed");  // stage 4
+  HF_EQUAL(with(15, 0xc1), "malformed");
   HF_EQUAL(with(15, 0x15), "malformed");  // format 5
 }
 
@@ -160,6 +164,24 @@ HF_CASE(only_what_belongs_to_a_bounded_operation_has_a_division) {
   Header ping;
   HF_EQUAL(decoded(ping, 0), "accepted");
   ping.division = 1;
+  HF_EQUAL(decoded(ping, 0), "malformed");
+}
+
+HF_CASE(only_what_belongs_to_a_bounded_operation_is_encoded) {
+  Header header = contribution();
+  header.encoded = true;
+  HF_EQUAL(int{encoded(header)[15]}, 0x91);
+  HF_EQUAL(decoded(header, 64), "accepted");
+  header.stage = Stage::result;
+  HF_EQUAL(decoded(header, 64), "accepted");
+  header.flags = flag::exact;
+  HF_EQUAL(decoded(header, 64), "malformed");
+  header.flags = 0;
+  header.stage = Stage::note;
+  header.format = Format::bytes;
+  HF_EQUAL(decoded(header, 64), "malformed");
+  Header ping;
+  ping.encoded = true;
   HF_EQUAL(decoded(ping, 0), "malformed");
 }
 
@@ -344,6 +366,7 @@ HF_CASE(random_bytes_are_never_accepted_inconsistent) {
     bytes[1] = static_cast<std::uint8_t>(random() % 8);
     bytes[2] &= random() % 8 == 0 ? 0x1f : 0x0f;
     bytes[15] = static_cast<std::uint8_t>((random() % 5) << 4 | random() % 6);
+    if (random() % 8 == 0) bytes[15] |= 0x80;
     bytes[16] &= 0x3f;
     if (random() % 2 != 0) std::fill(bytes.begin() + 36, bytes.begin() + 39, 0);
     if (random() % 2 != 0) std::fill(bytes.begin() + 44, bytes.begin() + 47, 0);

@@ -8,9 +8,9 @@ import torch
 from rank_processes import Member
 from transpose_oracle import AMPLE_MS, gradient_of, reduce_once
 
-from holdfast.control.slow_ranks import NUM_ROWS
+from holdfast.control.slow_ranks import NUM_ROWS, SlowRanks
 from holdfast.outcome import Outcome
-from holdfast.reduce.shard_agreement import INTERVAL, LEAD, ShardAgreement
+from holdfast.reduce.agreement import INTERVAL, LEAD
 from holdfast.reduce.transpose import TransposeAllReduce
 
 NUM_RANKS = 4
@@ -19,18 +19,18 @@ COUNT = 4_000
 UNTIL_AGREED = NUM_ROWS * INTERVAL + LEAD
 
 
-def reducer_that_hears_one_slowly(member: Member, deadline_ms: float) -> tuple[TransposeAllReduce, ShardAgreement]:
+def reducer_that_hears_one_slowly(member: Member, deadline_ms: float) -> tuple[TransposeAllReduce, SlowRanks]:
     """On loopback all are fast: what a rank measures is replaced, what it makes of it is not."""
-    reducer = TransposeAllReduce(member.join(deadline_ms=deadline_ms))
-    agreement = reducer._shards
-    assert agreement is not None
-    observe = agreement.slow_ranks.observe
+    reducer = TransposeAllReduce(member.join(deadline_ms=deadline_ms, hadamard="off"))
+    slow_ranks = reducer.slow_ranks
+    assert slow_ranks is not None
+    observe = slow_ranks.observe
 
     def observe_one_slowly(rates: Mapping[int, float]) -> None:
         observe({peer: 25.0 if peer == SLOW else 100.0 for peer in range(NUM_RANKS) if peer != member.rank})
 
-    agreement.slow_ranks.observe = observe_one_slowly  # type: ignore[method-assign]
-    return reducer, agreement
+    slow_ranks.observe = observe_one_slowly  # type: ignore[method-assign]
+    return reducer, slow_ranks
 
 
 def reduce_many(reducer: TransposeAllReduce, rank: int, num_operations: int) -> list[tuple[Outcome, torch.Tensor]]:
@@ -42,10 +42,10 @@ def reduce_many(reducer: TransposeAllReduce, rank: int, num_operations: int) -> 
 
 
 def agree(member: Member) -> tuple[tuple[int, ...], int, list[float], torch.Tensor, list[str]]:
-    reducer, agreement = reducer_that_hears_one_slowly(member, AMPLE_MS)
+    reducer, slow_ranks = reducer_that_hears_one_slowly(member, AMPLE_MS)
     results = reduce_many(reducer, member.rank, UNTIL_AGREED + 5)
     member.barrier()
-    division = agreement.slow_ranks.division
+    division = slow_ranks.division
     delivered = [outcome.delivered_ratio for outcome, _ in results]
     return division.weights, division.number, delivered, results[-1][1], reducer.explain()
 
@@ -61,7 +61,7 @@ def test_all_ranks_take_the_same_smaller_shard_and_lose_nothing_by_it(run_ranks)
 
 
 def miss_the_last_exchange(member: Member) -> tuple[list[Outcome], list[torch.Tensor], tuple[int, ...]]:
-    reducer, agreement = reducer_that_hears_one_slowly(member, 300.0)
+    reducer, slow_ranks = reducer_that_hears_one_slowly(member, 300.0)
     before = reduce_many(reducer, member.rank, NUM_ROWS * INTERVAL - 1)
     assert all(outcome.complete for outcome, _ in before)
     if member.rank == 0:
@@ -71,7 +71,7 @@ def miss_the_last_exchange(member: Member) -> tuple[list[Outcome], list[torch.Te
     after = reduce_many(reducer, member.rank, INTERVAL + LEAD)
     member.barrier()
     results = [*at_odds, *after]
-    return [outcome for outcome, _ in results], [tensor for _, tensor in results], agreement.slow_ranks.division.weights
+    return [outcome for outcome, _ in results], [tensor for _, tensor in results], slow_ranks.division.weights
 
 
 def test_a_rank_that_misses_an_agreement_loses_operations_and_nobody_a_value(run_ranks) -> None:

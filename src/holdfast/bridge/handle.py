@@ -92,6 +92,7 @@ class Handle:
         self._reducer = TransposeAllReduce(link)
         self._cast = _make_cast(resolved.config, link)
         self._hadamard = _make_hadamard(resolved.config, link)
+        self._encoded: set[int] = set()  # operations under way whose buckets are
         self._outcomes: deque[Outcome] = deque(maxlen=_KEPT_OUTCOMES)
         self._totals = _Totals()
         self._closed = False
@@ -134,33 +135,39 @@ class Handle:
 
     @property
     def hadamard(self) -> Hadamard | None:
-        """What encodes float32 buckets; none when they travel as they are."""
+        """What encodes float32 buckets; none when they always travel as they are."""
         return self._hadamard
 
     def bucket_to_send(self, bucket: torch.Tensor, layout: Layout, operation: int) -> torch.Tensor:
         """What goes over the wire: the bucket itself or, for a 16-bit wire, another tensor."""
-        if self._hadamard is not None and self._hadamard.applies_to(bucket):
+        if self._hadamard is not None and self._hadamard.applies_to(bucket) and self._encodes(operation):
             self._hadamard.encode(bucket, operation)
+            self._encoded.add(operation)
         if self._cast is not None and self._cast.applies_to(bucket):
             return self._cast.narrow(bucket, layout)
         return bucket
+
+    def _encodes(self, operation: int) -> bool:
+        return self._resolved.config.hadamard == "on" or self._reducer.encodes(operation)
 
     def bucket_finished(self, pending: Pending, sent: torch.Tensor, bucket: torch.Tensor) -> Outcome:
         """Waits for the average of what `bucket_to_send` gave, and leaves it in the bucket."""
         outcome = self._reducer.finish(pending)
         if self._cast is not None and sent is not bucket:
             self._cast.widen(sent, bucket)
-        if self._hadamard is not None and self._hadamard.applies_to(bucket):
+        if self._hadamard is not None and pending.operation in self._encoded:
+            self._encoded.discard(pending.operation)
             lost = self._hadamard.decode(bucket, outcome.missing, outcome.operation)
             outcome = replace(outcome, missing=lost, missing_coefficients=outcome.missing)
-        self._losses.add(
-            num_elements=outcome.num_elements,
-            not_received_elements=outcome.not_received_elements,
-            ownerless_elements=outcome.ownerless_elements,
-            contributed_elements=outcome.delivered_ratio * outcome.num_elements * self._link.num_ranks,
-            contributors=outcome.contributors,
-            incomplete_peers=outcome.late_peers,
-        )
+        if self._link.num_ranks > 1:
+            self._losses.add(
+                num_elements=outcome.num_elements,
+                not_received_elements=outcome.not_received_elements,
+                ownerless_elements=outcome.ownerless_elements,
+                contributed_elements=outcome.delivered_ratio * outcome.num_elements * self._link.num_ranks,
+                contributors=outcome.contributors,
+                incomplete_peers=outcome.late_peers,
+            )
         self._note(outcome)
         return outcome
 
@@ -312,8 +319,7 @@ class Handle:
             f"datagrams: {agreement.datagram_bytes} bytes, "
             + ("loopback" if is_loopback(own.host) else "the smallest path MTU of the job"),
             "wire: " + ("every gradient in its own dtype" if self._cast is None else self._cast.describe()),
-            "hadamard: "
-            + ("off, elements travel as they are" if self._hadamard is None else self._hadamard.describe()),
+            "hadamard: " + self._explain_hadamard(),
             f"receive buffer: {self._link.engine.receive_buffer_bytes >> 10} KiB of "
             f"{config.receive_buffer_bytes >> 10} asked for; segmentation offload "
             + ("on" if self._link.engine.has_gso else "not available"),
@@ -332,6 +338,14 @@ class Handle:
         if self._guard is None:
             return f"{state} are made equal by synchronize() alone"
         return f"{state}, {self._guard.explain()}"
+
+    def _explain_hadamard(self) -> str:
+        switch = self._reducer.hadamard_switch
+        if self._hadamard is None:
+            return "off, elements travel as they are"
+        if switch is None:
+            return self._hadamard.describe()
+        return f"{self._hadamard.describe() if switch.on else 'off, elements travel as they are'}; {switch.reason}"
 
     def synchronize(self) -> Equalised:
         """Makes parameters, buffers and optimizer state equal to rank 0's, bit for bit. A collective: all ranks call."""
@@ -412,7 +426,7 @@ def _make_cast(config: Config, link: Link) -> Cast | None:
 
 
 def _make_hadamard(config: Config, link: Link) -> Hadamard | None:
-    return Hadamard() if config.hadamard == "on" and link.num_ranks > 1 else None
+    return Hadamard() if config.hadamard_in_force != "off" and link.num_ranks > 1 else None
 
 
 class _Totals:

@@ -53,7 +53,7 @@ def _join(board: Board, *, config: Config, step_bytes: int, epoch: int, record: 
             deterministic=config.deterministic,
             measures_deadline=config.deadline_ms is None,
             uneven_shards=config.uneven_shards,
-            hadamard=config.hadamard == "on",
+            hadamard=getattr(_native.HadamardChoice, config.hadamard_in_force),
             warmup_operations=config.warmup_operations,
             key_fingerprint=_native.key_fingerprint(job_key),
             host_identity=interface.host_identity(),
@@ -151,7 +151,7 @@ def _setting(introduction: _native.Introduction, name: str) -> object:
     if name == "deadline":
         return "measured" if introduction.measures_deadline else "given"
     if name == "hadamard":
-        return "on" if introduction.hadamard else "off"
+        return introduction.hadamard.name
     return getattr(introduction, name)
 
 

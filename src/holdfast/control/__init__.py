@@ -4,5 +4,5 @@ In: what operations reported. Out: parameters for later operations, each with a 
 May import `config`, `errors` and `outcome` only: no clock, no socket, no torch.
 
 Reading order: `hard_bound` (t_B), `change` (when to measure it again), `early_timeout` (t_C), `early_wait` (x),
-`incast` (credit), `shards` (who sums how much).
+`incast` (credit), `shards` (who sums how much), `hadamard_switch` (whether gradients are encoded).
 """

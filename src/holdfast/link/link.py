@@ -155,6 +155,10 @@ class Link:
         return config.uneven_shards and not config.deterministic and 2 < self.num_ranks <= MAX_UNEVEN_RANKS
 
     @property
+    def may_switch_hadamard(self) -> bool:
+        return self.config.hadamard_in_force == "auto" and self.num_ranks > 1
+
+    @property
     def closed(self) -> bool:
         return self.engine.closed
 
@@ -221,8 +225,12 @@ class Link:
         credit: int,
         shard_weights: Sequence[int] = (),
         division: int = 0,
+        encoded: bool = False,
     ) -> None:
-        """The parameters of all operations from this one on; without weights, every rank's shard has the same size."""
+        """The parameters of all operations from this one on; without weights, every rank's shard has the same size.
+
+        `encoded`: callers hand over coefficients. Nothing is summed with what a rank sends that does otherwise.
+        """
         with self.errors_named():
             self.engine.publish(
                 from_operation=from_operation,
@@ -237,6 +245,7 @@ class Link:
                 division=division,
                 needs_majority=self.divides_unevenly,
                 repair_grace_s=self.config.repair_grace_ratio * usual_stage_ms / 1e3,
+                encoded=encoded,
             )
 
     # -- notes: exact messages outside operations -------------------------------------------------------------------

@@ -136,6 +136,11 @@ def outcome_of(report: _native.OperationReport, pending: Pending, own_rank: int)
     )
 
 
+def lost_ratio(report: _native.OperationReport) -> float:
+    """Of all gradient entries, one per rank and element, those that are not in the result."""
+    return 1 - _ratio(report.delivered, report.expected)
+
+
 def late_ratio(report: _native.OperationReport, own_rank: int) -> float:
     """The share of an operation that came since the one before, after its close."""
     others = _others(report, own_rank).values()

@@ -11,21 +11,24 @@ from typing import Any
 
 from holdfast import _native
 from holdfast.control.adaptation import Adaptation, PacketsSeen, Timing
+from holdfast.control.hadamard_switch import HadamardSwitch
 from holdfast.control.hard_bound import HardBound
 from holdfast.control.shards import Division
+from holdfast.control.slow_ranks import SlowRanks
 from holdfast.errors import OperationError
 from holdfast.link.link import Link
 from holdfast.outcome import Outcome
+from holdfast.reduce.agreement import Agreement, Topic
 from holdfast.reduce.pending import Memory, Pending
 from holdfast.reduce.report import (
     contribution_rates,
     late_ratio,
+    lost_ratio,
     outcome_of,
     raise_for_status,
     stage_times_ms,
     stages_seen,
 )
-from holdfast.reduce.shard_agreement import ShardAgreement
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +44,14 @@ class Position:
     next_operation: int
     num_calls: int
     """Of bounded operations, after which agreements are due."""
+
+
+@dataclass(frozen=True)
+class _Agreed:
+    """What all ranks do alike."""
+
+    division: Division
+    encoded: bool = False
 
 
 class TransposeAllReduce:
@@ -59,9 +70,12 @@ class TransposeAllReduce:
         self._num_warmup_started: Counter[int] = Counter()  # by bytes
         self._credit = 0
         self._duty_bound_ms = 0.0
-        self._shards = ShardAgreement(link.num_ranks) if link.divides_unevenly else None
-        # (From operation, division): the one in force, and perhaps one to come.
-        self._divisions = [(0, Division.even(link.num_ranks))]
+        self.slow_ranks = SlowRanks(link.num_ranks) if link.divides_unevenly else None
+        self.hadamard_switch = HadamardSwitch() if link.may_switch_hadamard else None
+        topics: list[Topic] = [topic for topic in (self.slow_ranks, self.hadamard_switch) if topic is not None]
+        self._agreement = Agreement(topics) if topics else None
+        # (From operation, what holds): what is in force, and perhaps what is to come.
+        self._agreed = [(0, _Agreed(Division.even(link.num_ranks)))]
         self._exchanges: dict[int, tuple[Pending, array.array[float]]] = {}  # under way, by operation
         self._finished: dict[int, Outcome] = {}  # waited for here before their caller did
         # The I/O thread writes into an operation's memory until it reports it, whatever becomes of those who wait.
@@ -105,8 +119,8 @@ class TransposeAllReduce:
         if warming_up and self._largest_is_measured():
             self._measure_bound()
             warming_up = False
-        if not exact and self.adaptation is not None and self._shards is not None:
-            self._agree_on_shards(self._shards, self.adaptation)
+        if not exact and self.adaptation is not None and self._agreement is not None:
+            self._agree(self._agreement, self.adaptation)
         operation = self._next_operation()
         memory = prepare(operation)
         pending = self._submit(memory, layout, bucket, exact or warming_up, average)
@@ -125,14 +139,14 @@ class TransposeAllReduce:
     @property
     def position(self) -> Position:
         """Where in the order of operations the next call is; the same on all ranks at the same call."""
-        return Position(self._next_operation(), 0 if self._shards is None else self._shards.num_calls)
+        return Position(self._next_operation(), 0 if self._agreement is None else self._agreement.num_calls)
 
     def resume(self, next_operation: int, num_calls: int) -> int:
         """Goes on from where another rank is: this one was away meanwhile. Returns the number of the next operation."""
         with self.link.errors_named():
             next_operation = self.link.engine.skip_to(next_operation)
-        if self._shards is not None:
-            self._shards.resume(num_calls, self._give_up_view_exchange)
+        if self._agreement is not None:
+            self._agreement.resume(num_calls, self._give_up_view_exchange)
         return next_operation
 
     def _next_operation(self) -> int:
@@ -262,17 +276,28 @@ class TransposeAllReduce:
         count = len(values) // self.link.num_ranks
         return [list(values[at : at + count]) for at in range(0, len(values), count)]
 
-    # -- uneven shards ------------------------------------------------------------------------------------------------
+    # -- what all ranks do alike --------------------------------------------------------------------------------------
 
-    def _agree_on_shards(self, shards: ShardAgreement, adaptation: Adaptation) -> None:
-        holds_from = shards.before_call(
+    def encodes(self, operation: int) -> bool:
+        """Whether the gradients of a bounded operation, the next or a later one, are to be coefficients."""
+        return next(agreed.encoded for holds_from, agreed in reversed(self._agreed) if holds_from <= operation)
+
+    def _agree(self, agreement: Agreement, adaptation: Adaptation) -> None:
+        news = agreement.before_call(
             self._next_operation(), self._start_view_exchange, self._poll_view_exchange, self._give_up_view_exchange
         )
-        if holds_from is not None:
-            division = shards.slow_ranks.division
-            self._divisions = [*self._divisions[-1:], (holds_from, division)]
-            logger.info("[rank %d] from operation %d on, %s", self.link.rank, holds_from, division.reason)
-            self._publish(adaptation)
+        if news is None:
+            return
+        holds_from, topics = news
+        before = self._agreed[-1][1]
+        agreed = _Agreed(
+            division=before.division if self.slow_ranks is None else self.slow_ranks.division,
+            encoded=self.hadamard_switch is not None and self.hadamard_switch.on,
+        )
+        self._agreed = [*self._agreed[-1:], (holds_from, agreed)]
+        for topic in topics:
+            logger.info("[rank %d] from operation %d on, %s", self.link.rank, holds_from, topic.explain())
+        self._publish(adaptation)
 
     def _start_view_exchange(self, own: Sequence[float]) -> int:
         exchange = self._start_exchange(own)
@@ -298,8 +323,10 @@ class TransposeAllReduce:
         if self.link.num_ranks == 1:
             return
         packets = PacketsSeen(report.datagrams_expected, report.datagrams_received)
-        if self._shards is not None:
-            self._shards.slow_ranks.observe(contribution_rates(report, own_rank, pending.memory.format))
+        if self.slow_ranks is not None:
+            self.slow_ranks.observe(contribution_rates(report, own_rank, pending.memory.format))
+        if self.hadamard_switch is not None:
+            self.hadamard_switch.observe(pending.memory.count, lost_ratio(report))
         bound_before = adaptation.bound
         seen, late = stages_seen(report, own_rank), late_ratio(report, own_rank)
         adaptation.observe(pending.key, seen, late, packets, pending.bytes_ahead)
@@ -331,17 +358,18 @@ class TransposeAllReduce:
         self._credit = adaptation.credit
         bound_ms = self._duty_bound_ms = adaptation.duty_bound_ms
         next_operation = self._next_operation()
-        if self._divisions[-1][0] <= next_operation:
-            self._divisions = self._divisions[-1:]
+        if self._agreed[-1][0] <= next_operation:
+            self._agreed = self._agreed[-1:]
         # A later block takes the place of those that begin with it or after it: so what is to come is said again.
-        for holds_from, division in self._divisions:
+        for holds_from, agreed in self._agreed:
             self.link.publish(
                 from_operation=max(holds_from, next_operation),
                 stage_ms=bound_ms,
                 usual_stage_ms=bound_ms,
                 credit=self._credit,
-                shard_weights=division.weights,
-                division=division.number,
+                shard_weights=agreed.division.weights,
+                division=agreed.division.number,
+                encoded=agreed.encoded,
             )
 
     def explain(self) -> list[str]:
@@ -353,7 +381,7 @@ class TransposeAllReduce:
                 "and what 95 % of their stages took will be t_B, the longest that a stage may last",
                 f"incast: the credit is how many may send to this rank at once; {at_once} until the bound is known",
             ]
-        shards = [] if self._shards is None else [f"shards: {self._shards.slow_ranks.explain()}"]
+        shards = [] if self.slow_ranks is None else [f"shards: {self.slow_ranks.explain()}"]
         return [*self.adaptation.explain(), *shards]
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.control.slow_ranks import NUM_ROWS
-from holdfast.reduce.shard_agreement import INTERVAL, LEAD, ShardAgreement
+from holdfast.control.hadamard_switch import HadamardSwitch
+from holdfast.control.slow_ranks import NUM_ROWS, SlowRanks
+from holdfast.reduce.agreement import INTERVAL, LEAD, Agreement, Topic
 
 
 class Rank:
     """One rank whose exchanges end when the test says so; each call and each exchange takes a number."""
 
     def __init__(self) -> None:
-        self.agreement = ShardAgreement(4)
+        self.slow_ranks = SlowRanks(4)
+        self.agreement = Agreement([self.slow_ranks])
         self.next_operation = 20  # a warm-up came before
         self.started: list[int] = []
         self.answers = True
@@ -33,9 +35,13 @@ class Rank:
         return [list(self.own), others, others, others] if self.answers else None
 
     def call(self) -> int | None:
-        holds_from = self.agreement.before_call(self.next_operation, self.start, self.poll, self.given_up.append)
+        news = self.agreement.before_call(self.next_operation, self.start, self.poll, self.given_up.append)
         self.next_operation += 1
-        self.agreement.slow_ranks.observe(self.rates)
+        self.slow_ranks.observe(self.rates)
+        if news is None:
+            return None
+        holds_from, topics = news
+        assert topics == [self.slow_ranks]
         return holds_from
 
 
@@ -65,6 +71,44 @@ def test_an_answer_that_comes_after_its_operation_is_not_used() -> None:
     for _ in range(INTERVAL):
         rank.call()
     rank.next_operation += LEAD  # exact operations in between
-    before = rank.agreement.slow_ranks.take_view()[0]
+    before = rank.slow_ranks.take_view()[0]
     assert rank.call() is None
-    assert rank.agreement.slow_ranks.take_view()[0] == before
+    assert rank.slow_ranks.take_view()[0] == before
+
+
+class Loss:
+    """The view of a rank on loss, by hand."""
+
+    def __init__(self, lost_ratio: float) -> None:
+        self.switch = HadamardSwitch()
+        self.lost_ratio = lost_ratio
+
+    def take_view(self) -> list[float]:
+        self.switch.observe(1000, self.lost_ratio)
+        return self.switch.take_view()
+
+
+def test_one_exchange_carries_the_views_of_all_topics_and_names_those_that_change() -> None:
+    slow_ranks, switch = SlowRanks(3), HadamardSwitch()
+    agreement = Agreement([slow_ranks, switch])
+    own: list[float] = []
+
+    def start(values: Sequence[float]) -> int:
+        own[:] = values
+        return 100
+
+    def poll(operation: int) -> list[list[float]]:
+        assert operation == 100
+        others = [own[0], 100.0, 100.0, 100.0, *Loss(0.09).take_view()]
+        return [list(own), others, others]
+
+    news: list[tuple[int, list[Topic]]] = []
+    for call in range(INTERVAL + 1):
+        switch.observe(1000, 0.0)
+        slow_ranks.observe({1: 100.0, 2: 100.0})
+        if found := agreement.before_call(101, start, poll, lambda _: None):
+            news.append(found)
+            assert call == INTERVAL
+    assert news == [(100 + LEAD, [switch])]
+    assert switch.on
+    assert "6.0% of all gradient entries" in switch.explain()

@@ -1,0 +1,70 @@
+"""Whether gradients travel as their Hadamard transform: switched on by loss, off again when it is long over.
+
+OptiReduce (3.2.1) switches it on above 2 % of loss and leaves open what switches it off, and who decides. All ranks must
+encode alike, so they exchange what each has lost, and each applies the same rule to the same table.
+
+The loss is the mean over the ranks of the share that each lacked in its last operations: of all gradient entries that
+should be in its results, one per rank and element, those that are not, whether a contribution or a result was lost.
+
+What the rule remembers between two exchanges must be the same everywhere too. Each rank says where it stands; if two
+differ (one of them has missed an exchange), all take the transform on: it is right at any loss, and only costs time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+ON_ABOVE = 0.02
+OFF_BELOW = 0.005
+NUM_CALM = 3
+"""Exchanges in a row, each over some sixteen operations, that must be below `OFF_BELOW`."""
+_UNKNOWN = -1.0
+
+
+class HadamardSwitch:
+    def __init__(self) -> None:
+        self.on = False
+        self.reason = f"it comes on when more than {ON_ABOVE:.0%} is lost"
+        self._num_calm = 0  # exchanges in a row; counted while it is on
+        self._num_lost = self._num_expected = 0.0  # entries, since the last view
+
+    def observe(self, num_elements: int, lost_ratio: float) -> None:
+        """One operation of this rank: which share of its entries is not in the result."""
+        self._num_lost += num_elements * lost_ratio
+        self._num_expected += num_elements
+
+    def take_view(self) -> list[float]:
+        """What this rank tells the others of the operations since it was last asked."""
+        lost_ratio = self._num_lost / self._num_expected if self._num_expected else _UNKNOWN
+        self._num_lost = self._num_expected = 0.0
+        return [self._standing(), lost_ratio]
+
+    def agree(self, views: Sequence[Sequence[float]]) -> bool:
+        """All ranks' views, by rank. True: it is switched."""
+        was_on = self.on
+        if len({standing for standing, _ in views}) > 1:
+            self.on, self._num_calm = True, 0
+            self.reason = "ranks had seen different things, and begin again with what is right at any loss"
+            return not was_on
+        ratios = [ratio for _, ratio in views if 0 <= ratio <= 1]  # whoever says anything else has not measured it
+        if ratios:
+            self._follow(math.fsum(ratios) / len(ratios))
+        return was_on != self.on
+
+    def _follow(self, lost_ratio: float) -> None:
+        if not self.on:
+            if lost_ratio > ON_ABOVE:
+                self.on, self._num_calm = True, 0
+                self.reason = f"{lost_ratio:.1%} of all gradient entries were lost, more than {ON_ABOVE:.0%}"
+            return
+        self._num_calm = self._num_calm + 1 if lost_ratio < OFF_BELOW else 0
+        if self._num_calm == NUM_CALM:
+            self.on, self._num_calm = False, 0
+            self.reason = f"less than {OFF_BELOW:.1%} was lost in {NUM_CALM} exchanges, last {lost_ratio:.2%}"
+
+    def _standing(self) -> float:
+        return float(1 + self._num_calm) if self.on else 0.0
+
+    def explain(self) -> str:
+        return f"the Hadamard transform is {'on' if self.on else 'off'}: {self.reason}"

@@ -1,0 +1,116 @@
+"""When the Hadamard transform comes on, when it goes, and that ranks who remember different things find together."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from holdfast.control.hadamard_switch import NUM_CALM, OFF_BELOW, ON_ABOVE, HadamardSwitch
+
+
+def exchange(switches: list[HadamardSwitch], *lost_ratios: float, missed_by: int | None = None) -> list[bool]:
+    """One after some operations in which each rank lost this share; a rank may get no answer."""
+    for switch, lost_ratio in zip(switches, lost_ratios, strict=True):
+        for _ in range(16):
+            switch.observe(1_000, lost_ratio)
+    views = [switch.take_view() for switch in switches]
+    return [rank != missed_by and switch.agree(views) for rank, switch in enumerate(switches)]
+
+
+def switches(num_ranks: int, *, on: bool = False) -> list[HadamardSwitch]:
+    made = [HadamardSwitch() for _ in range(num_ranks)]
+    if on:
+        assert exchange(made, *[0.5] * num_ranks) == [True] * num_ranks
+    return made
+
+
+def states(ranks: list[HadamardSwitch]) -> list[bool]:
+    return [switch.on for switch in ranks]
+
+
+@pytest.mark.parametrize(
+    ("lost_ratios", "on"),
+    [
+        ((0.0, 0.0, 0.0), False),
+        ((ON_ABOVE, ON_ABOVE, ON_ABOVE), False),
+        ((0.021, 0.021, 0.021), True),
+        ((0.0, 0.0, 0.07), True),  # the mean over the ranks
+        ((0.0, 0.0, 0.05), False),
+    ],
+)
+def test_it_comes_on_above_two_per_cent(lost_ratios: tuple[float, ...], on: bool) -> None:
+    ranks = switches(3)
+    assert exchange(ranks, *lost_ratios) == [on] * 3
+    assert states(ranks) == [on] * 3
+    assert ("is on" if on else "is off") in ranks[0].explain()
+
+
+def test_it_goes_after_some_calm_exchanges_in_a_row_and_not_before() -> None:
+    ranks = switches(2, on=True)
+    for lost_ratio in (0.0, 0.0, OFF_BELOW, 0.0, 0.004):  # the third is not below
+        assert exchange(ranks, lost_ratio, lost_ratio) == [False, False]
+        assert states(ranks) == [True, True]
+    assert NUM_CALM == 3
+    assert exchange(ranks, 0.0, 0.0) == [True, True]
+    assert states(ranks) == [False, False]
+    assert "less than 0.5% was lost" in ranks[0].explain()
+
+
+@pytest.mark.parametrize("on", [False, True])
+def test_between_the_two_thresholds_it_stays_as_it_is(on: bool) -> None:
+    ranks = switches(2, on=on)
+    for _ in range(3 * NUM_CALM):
+        assert exchange(ranks, 0.01, 0.01) == [False, False]
+    assert states(ranks) == [on, on]
+
+
+def test_a_share_is_one_of_entries_not_of_operations() -> None:
+    (rank,) = switches(1)
+    rank.observe(9_900, 0.0)
+    rank.observe(100, 1.0)
+    assert rank.take_view()[1] == pytest.approx(0.01)
+    assert rank.take_view()[1] < 0, "nothing since"
+
+
+def test_a_rank_without_operations_or_with_nonsense_does_not_count() -> None:
+    ranks = switches(4)
+    ranks[0].observe(1_000, 0.03)
+    views = [switch.take_view() for switch in ranks]
+    views[2][1], views[3][1] = math.nan, 7.0
+    assert [switch.agree(views) for switch in ranks] == [True] * 4
+    assert "3.0% of all gradient entries" in ranks[1].reason
+    silent = switches(2)
+    assert [switch.agree([[0.0, -1.0], [0.0, -1.0]]) for switch in silent] == [False, False]
+
+
+@pytest.mark.parametrize("missed_by", [0, 2])
+def test_a_rank_that_missed_the_switching_on_has_it_after_the_next_exchange(missed_by: int) -> None:
+    ranks = switches(3)
+    exchange(ranks, 0.1, 0.1, 0.1, missed_by=missed_by)
+    assert states(ranks) == [rank != missed_by for rank in range(3)]
+    assert exchange(ranks, 0.1, 0.1, 0.1) == [rank == missed_by for rank in range(3)]
+    assert states(ranks) == [True, True, True]
+    assert "different things" in ranks[0].explain()
+
+
+def test_a_rank_that_missed_a_calm_exchange_makes_all_count_anew() -> None:
+    ranks = switches(3, on=True)
+    exchange(ranks, 0.0, 0.0, 0.0, missed_by=1)
+    for _ in range(1 + NUM_CALM - 1):  # the first shows it
+        assert exchange(ranks, 0.0, 0.0, 0.0) == [False] * 3
+    assert exchange(ranks, 0.0, 0.0, 0.0) == [True] * 3
+    assert states(ranks) == [False] * 3
+
+
+def test_a_rank_that_missed_the_switching_off_brings_the_others_back() -> None:
+    ranks = switches(2, on=True)
+    for _ in range(NUM_CALM - 1):
+        exchange(ranks, 0.0, 0.0)
+    exchange(ranks, 0.0, 0.0, missed_by=1)
+    assert states(ranks) == [False, True]
+    exchange(ranks, 0.0, 0.0)
+    assert states(ranks) == [True, True]
+    for _ in range(NUM_CALM):
+        exchange(ranks, 0.0, 0.0)
+    assert states(ranks) == [False, False]
