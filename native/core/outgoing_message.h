@@ -34,6 +34,7 @@ struct MessageContent {
   std::shared_ptr<const void> owner;   // keeps `data` alive; null when the caller does
   std::vector<ElementRange> holes;     // ascending parts of `range` that are lost and only announced
   std::vector<Gap> gaps;               // ascending parts of `range` that lack contributors
+  bool cut_at_gaps = false;            // every packet lacks as many contributors of one element as of the next
   std::uint32_t completion_us = 0;
   bool open = false;  // its parts are released one by one, and holes and gaps are known when it is closed
 };
@@ -86,6 +87,7 @@ class OutgoingMessage {
   bool needs_empty_packet() const;
   std::size_t chunk_index(std::uint32_t element) const;
   const ElementRange* hole_at_or_after(std::uint32_t element) const;
+  std::uint32_t gap_edge_after(std::uint32_t element) const;
 
   std::uint32_t id_;
   MessageContent content_;
