@@ -508,6 +508,10 @@ class SimMessage:
     def is_result(self) -> bool: ...
 
     @property
+    def between_groups(self) -> bool:
+        """Of a hierarchical operation."""
+
+    @property
     def sender(self) -> int: ...
 
     @property
@@ -521,6 +525,10 @@ class SimMessage:
 
     @property
     def num_datagrams(self) -> int: ...
+
+    @property
+    def payload_bytes(self) -> int:
+        """Of elements alone, without headers and tags."""
 
 class SimRun:
     """What one simulated run came to."""
