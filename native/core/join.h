@@ -15,7 +15,7 @@
 
 namespace holdfast {
 
-constexpr std::uint8_t join_version = 3;
+constexpr std::uint8_t join_version = 4;
 // A boot id and a namespace number are 50 characters, a scoped IPv6 address at most 61.
 constexpr std::size_t max_host_identity_bytes = 128;
 constexpr std::size_t max_address_bytes = 64;
@@ -33,6 +33,7 @@ struct Introduction {
   bool measures_deadline = false;  // else one was given
   bool uneven_shards = false;
   bool hadamard = false;
+  std::uint16_t hierarchy = 0;  // 0: off; 1: as the hosts suggest; else this many groups
   std::uint32_t warmup_operations = 0;
   std::array<std::uint8_t, 16> key_fingerprint{};
   std::string host_identity;  // printable, not empty

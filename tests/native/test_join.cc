@@ -15,6 +15,7 @@ Introduction introduction() {
   made.protection = Protection::authenticated;
   made.deterministic = true;
   made.hadamard = true;
+  made.hierarchy = 16;
   made.warmup_operations = 20;
   made.key_fingerprint.fill(7);
   made.host_identity = "4c5e/4026531840";
@@ -49,11 +50,11 @@ HF_CASE(messages_are_read_back_as_written) {
 }
 
 HF_CASE(the_bytes_are_those_of_every_release) {
-  HF_CHECK(encode(DatagramLimit{0x5c0}) == (Bytes{3, 3, 0, 0, 5, 0xc0}));
+  HF_CHECK(encode(DatagramLimit{0x5c0}) == (Bytes{4, 3, 0, 0, 5, 0xc0}));
   const Bytes message = encode(Whereabouts{"::1", 0x1234, ProcessId{9}});
-  HF_CHECK((Bytes(message.begin(), message.begin() + 9) == Bytes{3, 2, 3, ':', ':', '1', 0x12, 0x34, 9}));
+  HF_CHECK((Bytes(message.begin(), message.begin() + 9) == Bytes{4, 2, 3, ':', ':', '1', 0x12, 0x34, 9}));
   HF_EQUAL(message.size(), 24u);
-  HF_EQUAL(encode(introduction()).size(), 2u + 5 + 4 + 16 + 1 + 15);
+  HF_EQUAL(encode(introduction()).size(), 2u + 5 + 2 + 4 + 16 + 1 + 15);
 }
 
 HF_CASE(anything_but_the_whole_message_is_refused) {
@@ -68,6 +69,9 @@ HF_CASE(values_no_rank_can_have_are_refused) {
   HF_CHECK(!decode_introduction(message));
   message = encode(introduction());
   message[3] = 2;  // a flag that is neither
+  HF_CHECK(!decode_introduction(message));
+  message = encode(introduction());
+  message[7] = 0x20;  // more groups than a job has ranks
   HF_CHECK(!decode_introduction(message));
   message = encode(introduction());
   message.back() = '\n';  // would forge a line in a log
