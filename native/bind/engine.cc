@@ -217,6 +217,9 @@ void bind_engine(nb::module_& module) {
                    [](const OperationReport& report) { return to_seconds(report.contributions.elapsed); })
       .def_prop_ro("results_end", [](const OperationReport& report) { return report.results.end; })
       .def_prop_ro("results_s", [](const OperationReport& report) { return to_seconds(report.results.elapsed); })
+      .def_ro("not_received", &OperationReport::not_received)
+      .def_ro("ownerless", &OperationReport::ownerless)
+      .def_ro("contributors", &OperationReport::contributors)
       .def_prop_ro("missing", [](const OperationReport& report) {
         std::vector<std::pair<std::uint32_t, std::uint32_t>> ranges;
         for (const ElementRange& range : report.missing) ranges.emplace_back(range.begin, range.end);
@@ -243,7 +246,8 @@ void bind_engine(nb::module_& module) {
       .def_prop_ro("bytes_sent", [](const PeerSnapshot& peer) { return peer.counters.bytes_sent; })
       .def_prop_ro("datagrams_received", [](const PeerSnapshot& peer) { return peer.counters.datagrams_received; })
       .def_prop_ro("bytes_received", [](const PeerSnapshot& peer) { return peer.counters.bytes_received; })
-      .def_prop_ro("packets_lost", [](const PeerSnapshot& peer) { return peer.counters.packets_lost; });
+      .def_prop_ro("packets_lost", [](const PeerSnapshot& peer) { return peer.counters.packets_lost; })
+      .def_prop_ro("datagrams_resent", [](const PeerSnapshot& peer) { return peer.counters.resent; });
   nb::class_<Snapshot>(module, "Snapshot", "The engine, as it is now.")
       .def_ro("peers", &Snapshot::peers)
       .def_ro("kernel_drops", &Snapshot::kernel_drops)
@@ -292,10 +296,14 @@ void bind_engine(nb::module_& module) {
           },
           "timeout_s"_a, "Ranks not heard from when all are, or when the time is over.")
       .def(
+          "skip_to", [](Engine& engine, std::uint32_t operation) { return engine.reactor()->skip_to(operation); },
+          "operation"_a,
+          "The next call takes part in this operation, if it is later than the next; returns which it is.")
+      .def(
           "all_reduce",
           [](Engine& engine, std::uintptr_t data, std::uint32_t count, Format format, std::uint32_t layout, bool exact,
              double deadline_s, bool average, std::pair<double, double> early_wait_s,
-             std::pair<std::uint32_t, std::uint32_t> samples_us) {
+             std::pair<std::uint32_t, std::uint32_t> samples_us, double repair_grace_s) {
             if (format == Format::bytes) throw nb::value_error("an all-reduce needs a floating-point format");
             Call call;
             call.data = reinterpret_cast<std::uint8_t*>(data);
@@ -307,13 +315,17 @@ void bind_engine(nb::module_& module) {
             call.average = average;
             call.contributions = {from_seconds(early_wait_s.first), samples_us.first};
             call.results = {from_seconds(early_wait_s.second), samples_us.second};
+            call.repair_grace = from_seconds(repair_grace_s);
             const auto reactor = engine.reactor();
             const nb::gil_scoped_release released;
             return reactor->call(call);
           },
           nb::kw_only(), "data"_a, "count"_a, "format"_a, "layout"_a, "exact"_a, "deadline_s"_a, "average"_a,
-          "early_wait_s"_a = std::pair(-1.0, -1.0), "samples_us"_a = std::pair(0u, 0u),
+          "early_wait_s"_a = std::pair(-1.0, -1.0), "samples_us"_a = std::pair(0u, 0u), "repair_grace_s"_a = -1.0,
           "Takes part in the next operation, in place. The memory must stay until the operation is reported.")
+      .def(
+          "has_ended", [](Engine& engine, std::uint32_t operation) { return engine.reactor()->has_ended(operation); },
+          "operation"_a, "Would `wait` have its report at once?")
       .def(
           "wait",
           [](Engine& engine, std::uint32_t operation, double timeout_s) {
@@ -356,7 +368,7 @@ void bind_engine(nb::module_& module) {
           "publish",
           [](Engine& engine, std::uint32_t from_operation, double t_b_s, double t_c_s, double early_wait_ratio,
              std::uint8_t credit, bool deterministic, double duty_limit_s, std::vector<std::uint8_t> shard_weights,
-             std::uint8_t division, bool needs_majority) {
+             std::uint8_t division, bool needs_majority, double repair_grace_s) {
             Parameters parameters;
             parameters.from_operation = from_operation;
             parameters.t_b = from_seconds(t_b_s);
@@ -367,13 +379,14 @@ void bind_engine(nb::module_& module) {
             parameters.duty_limit = from_seconds(duty_limit_s);
             parameters.division = Division(std::move(shard_weights), division);
             parameters.needs_majority = needs_majority;
+            parameters.repair_grace = from_seconds(repair_grace_s);
             const auto reactor = engine.reactor();
             const nb::gil_scoped_release released;
             reactor->publish(parameters);
           },
           nb::kw_only(), "from_operation"_a, "t_b_s"_a, "t_c_s"_a, "early_wait_ratio"_a, "credit"_a, "deterministic"_a,
           "duty_limit_s"_a, "shard_weights"_a = std::vector<std::uint8_t>{}, "division"_a = 1,
-          "needs_majority"_a = false, "Parameters that hold from a named operation on.")
+          "needs_majority"_a = false, "repair_grace_s"_a = 0.0, "Parameters that hold from a named operation on.")
       .def("take_peer_changes",
            [](Engine& engine) {
              const auto changes = engine.reactor()->take_peer_changes();

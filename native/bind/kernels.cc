@@ -3,12 +3,15 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "kernels/fingerprint.h"
 #include "kernels/hadamard.h"
 
 namespace nb = nanobind;
@@ -38,6 +41,25 @@ std::vector<kernels::ElementRange> element_ranges(const Ranges& ranges, std::siz
     least = end;
   }
   return checked;
+}
+
+void bind_fingerprints(nb::module_& module) {
+  using Piece = std::tuple<std::size_t, std::uintptr_t, std::size_t>;
+  module.def(
+      "fingerprints",
+      [](std::size_t num_blocks, const std::vector<Piece>& pieces) {
+        std::vector<std::uint64_t> blocks(num_blocks, 0);
+        for (const auto& piece : pieces) {
+          if (std::get<0>(piece) >= num_blocks) throw nb::value_error("a piece of a block that does not exist");
+        }
+        const nb::gil_scoped_release release;
+        for (const auto& [block, address, num_bytes] : pieces) {
+          blocks[block] = kernels::fingerprint(pointer(address), num_bytes, blocks[block]);
+        }
+        return blocks;
+      },
+      "num_blocks"_a, "pieces"_a,
+      "Fingerprints of blocks of memory, each made of its pieces (block, address, bytes) in their order.");
 }
 
 void bind_hadamard(nb::module_& module) {
@@ -122,4 +144,5 @@ void bind_kernels(nb::module_& module) {
       "target[i] = source[i] + residual[i], rounded to nearest even; residual[i] = what is left over, float32. Returns "
       "how many were clipped.");
   bind_hadamard(module);
+  bind_fingerprints(module);
 }

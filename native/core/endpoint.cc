@@ -103,6 +103,18 @@ std::uint32_t Endpoint::call(Time now, const Call& call) {
   return number;
 }
 
+void Endpoint::skip_to(Time now, std::uint32_t operation) {
+  if (operation <= next_operation_) return;
+  for (const std::uint32_t number : open_numbers()) {
+    const auto found = operations_.find(number);
+    if (found == operations_.end() || call_of(number) < next_operation_ || call_of(number) >= operation) continue;
+    if (!found->second->called()) found->second->abandon();
+    after_event(now, number);
+  }
+  next_operation_ = operation;
+  std::erase_if(forgotten_, [operation](std::uint32_t number) { return call_of(number) < operation; });
+}
+
 Endpoint::OpenOperations::iterator Endpoint::open_operation(Time now, std::uint32_t number,
                                                             const Operation::Identity& identity,
                                                             std::uint16_t identified_by) {
@@ -124,6 +136,7 @@ void Endpoint::report_forgotten(const Call& call, std::uint32_t number) {
   report.total = call.count;
   report.expected = std::uint64_t{call.count} * settings_.num_ranks;
   report.missing = {{0, call.count}};
+  report.not_received = call.count;
   report.peers.resize(settings_.num_ranks);
   report.contributions.end = report.results.end = StageEnd::bound;
   if (call.delivery == Delivery::exact) {

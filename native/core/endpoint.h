@@ -66,6 +66,9 @@ class Endpoint final : private Outbox {
 
   // Takes part in the next operation; ranks call in the same order. Returns its number.
   std::uint32_t call(Time now, const Call& call);
+  // The next call takes part in this operation: the own rank was away while the others did those before it. Harmless
+  // when that is not later than the next.
+  void skip_to(Time now, std::uint32_t operation);
   std::uint32_t send_note(Time now, std::uint16_t peer, std::uint32_t channel, std::vector<std::uint8_t> bytes,
                           Duration deadline);
   // Parameters that hold from `parameters.from_operation` on.

@@ -216,6 +216,8 @@ std::optional<Drop> Operation::place_result(Time now, const Header& header, std:
     if (added == 0) return Drop::duplicate;
     if (header.type == PacketType::data) {
       peer.delivered += std::uint64_t{added} * num_ranks_ - std::uint64_t{header.missing} * added / count;
+      // What is missing may be spread unevenly: then some element lacks less than the mean.
+      peer.contributors = std::max(peer.contributors, num_ranks_ - header.missing / count);
     }
     last_result_at_ = now;
   }
@@ -346,6 +348,7 @@ Call Operation::call_between_groups(Time now) {
   if (identity_.delivery == Delivery::exact) call.deadline = std::max<Duration>(exact_due() - now, 2);
   call.contributions.early_wait = call_.contributions.early_wait;
   call.results.early_wait = call_.results.early_wait;
+  call.repair_grace = call_.repair_grace;
   return call;
 }
 

@@ -35,6 +35,9 @@ struct Parameters {
   Duration duty_limit = 60 * second;  // an operation the own rank never joins is forgotten after this silence
   Division division{};          // of bounded operations; exact ones, which must be complete, are always divided evenly
   bool needs_majority = false;  // ranks may divide differently for a while: of them one camp's results count, at most
+  // Results that the network lost are sent again, and with some of them missing the silence that ends their stage is so
+  // much longer, within its bound. 0: what is lost is lost.
+  Duration repair_grace = 0;
 };
 
 // What control knows about one stage of the bucket that is called.
@@ -53,6 +56,7 @@ struct Call {
   bool average = true;    // else the sum
   StageTiming contributions;
   StageTiming results;
+  Duration repair_grace = -1;  // for this bucket; negative: as the parameters say
 
   // -- of a part between groups, which no caller but another operation has.
   BufferPool::Buffer owner;      // of `data`
@@ -121,6 +125,8 @@ class Operation {
   void on_peer_gone(Time now, std::uint16_t peer);
   void on_timer(Time now);
   Time next_timer() const;
+  // The own rank will never join: nothing is served any more.
+  void abandon();
 
   // -- within a group: the own shard is summed here, and has to be summed with the other groups'.
   bool wants_groups() const {
@@ -173,9 +179,10 @@ class Operation {
   };
 
   struct Peer {
-    Presence result;              // of its shard
-    ElementRange shard;           // the part this peer is responsible for
-    std::uint64_t delivered = 0;  // contributor-elements that the results from it stand for
+    Presence result;                 // of its shard
+    ElementRange shard;              // the part this peer is responsible for
+    std::uint64_t delivered = 0;     // contributor-elements that the results from it stand for
+    std::uint32_t contributors = 0;  // the most that any element of them has
     std::uint32_t hole_elements = 0;
     Arrival of_contribution;
     Arrival of_result;
@@ -202,6 +209,7 @@ class Operation {
   Time exact_due() const { return called_at_ + num_stages() * stage_bound_; }
   Time early_close_at(Stage stage) const;
   Duration early_wait(Stage stage, bool all_ended) const;
+  Duration repair_grace() const { return call_.repair_grace >= 0 ? call_.repair_grace : parameters_.repair_grace; }
   void stream_results(ElementRange arrived);
   void close_contributions(Time now, StageEnd end);
   void close_results(Time now, StageEnd end);
@@ -209,10 +217,10 @@ class Operation {
   std::vector<Gap> gaps_by_element() const;
   void fail(Time now, Status status, std::vector<std::uint16_t> culprits);
   void end(Time now);
-  void abandon();
   void fill_report(Time now);
   ArrivalSpan since_opening(const Arrival& arrival) const;
   void collect_missing();
+  std::uint32_t own_contributors() const;
 
   void continue_turns(Stage stage);
   std::uint32_t concurrent_turns() const;

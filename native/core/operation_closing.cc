@@ -62,6 +62,7 @@ Time Operation::early_close_at(Stage stage) const {
   if (!contributions && own_result_at_ == never) return never;
   bool all_ended = true;
   bool heard_anybody = contributions;
+  bool repairs = false;
   for (const std::uint16_t peer : part_.team) {
     if (!expects(peer)) continue;
     // Whoever had nothing to say in the whole first stage is away, or divides otherwise: its results are not waited for
@@ -76,11 +77,12 @@ Time Operation::early_close_at(Stage stage) const {
     const Arrival& arrival = contributions ? peers_[peer].of_contribution : peers_[peer].of_result;
     if (!arrival.marked) return never;
     all_ended = all_ended && arrival.ended;
+    repairs = repairs || !contributions;
   }
   if (!heard_anybody) return never;  // it is this rank that is away
   const Time quiet_since = contributions ? std::max(last_contribution_at_, called_at_)
                                          : std::max({last_result_at_, own_result_at_, called_at_});
-  return quiet_since + early_wait(stage, all_ended);
+  return quiet_since + early_wait(stage, all_ended) + (repairs ? repair_grace() : 0);
 }
 
 Duration Operation::early_wait(Stage stage, bool all_ended) const {
@@ -159,7 +161,8 @@ void Operation::publish_own_result(Time now) {
 
 void Operation::close_results(Time now, StageEnd stage_end) {
   results_end_ = stage_end;
-  if (stage_end == StageEnd::early) early_ends_.results_until = results_bound();
+  // Where lost results are sent again, the grace decided, not the silence that x stands for.
+  if (stage_end == StageEnd::early && repair_grace() == 0) early_ends_.results_until = results_bound();
   for (const std::uint16_t peer : part_.team) peers_[peer].away = peer != rank_ && !peers_[peer].heard;
   end(now);
 }

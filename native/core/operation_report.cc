@@ -54,6 +54,17 @@ bool Operation::heard_majority() const {
   return 2 * (1 + heard) > num_ranks_;
 }
 
+std::uint32_t Operation::own_contributors() const {
+  std::uint32_t lacking = 0;
+  std::uint32_t least_missing = num_ranks_;
+  for (const ElementRange& hole : own_result_.holes) lacking += hole.size();
+  for (const Gap& gap : own_result_.gaps) {
+    lacking += gap.range.size();
+    least_missing = std::min(least_missing, gap.missing_per_element);
+  }
+  return own_result_.delivered == 0 ? 0 : num_ranks_ - (lacking < own_shard_.size() ? 0 : least_missing);
+}
+
 // Zeroes what did not arrive, lists it, and adds up how many contributions the rest stands for.
 void Operation::collect_missing() {
   const auto lose = [this](ElementRange range) {
@@ -63,6 +74,7 @@ void Operation::collect_missing() {
   };
   if (!heard_majority()) {
     lose({0, identity_.total});
+    report_.not_received = identity_.total;
     return;
   }
   for (const std::uint16_t rank : part_.team) {
@@ -70,16 +82,26 @@ void Operation::collect_missing() {
     const Peer& peer = peers_[rank];
     peer.result.for_each_run(0, peer.shard.size(), false, [&](ElementRange run) {
       lose({peer.shard.begin + run.begin, peer.shard.begin + run.end});
+      (outbox_.is_alive(rank) ? report_.not_received : report_.ownerless) += run.size();
     });
     report_.delivered += peer.delivered;
+    report_.contributors = std::max(report_.contributors, peer.contributors);
   }
   report_.missing.insert(report_.missing.end(), result_holes_.begin(), result_holes_.end());
   // A failed operation may not have got as far as its own sum: what is there is only the own gradient.
   if (own_result_at_ == never) {
     if (own_shard_.size() != 0) lose(own_shard_);
+    if (of_group()) report_.not_received += own_shard_.size();
   } else {
     report_.missing.insert(report_.missing.end(), own_result_.holes.begin(), own_result_.holes.end());
     report_.delivered += own_result_.delivered;
+    report_.contributors = std::max(report_.contributors, own_contributors());
+  }
+  // What is a hole in this group may have reached another one.
+  if (of_group()) {
+    for (const ElementRange& hole : result_holes_) report_.not_received += hole.size();
+    for (const ElementRange& hole : own_result_.holes)
+      report_.not_received += own_result_at_ == never ? 0 : hole.size();
   }
   std::sort(report_.missing.begin(), report_.missing.end(),
             [](const ElementRange& left, const ElementRange& right) { return left.begin < right.begin; });

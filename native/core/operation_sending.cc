@@ -78,6 +78,7 @@ void Operation::send_result(std::uint16_t peer) {
   content.data = static_cast<const std::uint8_t*>(content.owner.get());
   content.holes = own_result_.holes;
   content.gaps = own_result_.gaps;
+  content.repaired = parameters_.repair_grace > 0;
   peers_[peer].result_sending = {outbox_.enqueue(peer, std::move(content)), true};
   if (own_result_at_ != never) return;
   for (const ElementRange& range : streamable_) outbox_.release(peer, peers_[peer].result_sending.message, range);

@@ -17,12 +17,8 @@ OutgoingMessage::OutgoingMessage(std::uint32_t id, MessageContent content, std::
   const std::uint32_t marked = std::min(num_chunks, std::max(num_chunks / 100, min_marked_packets));
   marked_elements_ = count - (num_chunks - marked) * chunk_elements_;
   if (!content_.open) release(content_.range);
-  if (content_.delivery == Delivery::exact) {
-    chunks_outstanding_ = std::max<std::size_t>(num_chunks, 1);
-    chunk_acknowledged_.assign(chunks_outstanding_, false);
-  } else {
-    ends_left_ = num_end_packets;
-  }
+  if (repeats()) acknowledged_ = Presence(count);
+  if (content_.delivery == Delivery::bounded) ends_left_ = num_end_packets;
 }
 
 void OutgoingMessage::release(ElementRange range) {
@@ -62,7 +58,7 @@ bool OutgoingMessage::needs_empty_packet() const {
   return content_.range.size() == 0 && content_.delivery == Delivery::exact && !started_;
 }
 
-std::size_t OutgoingMessage::chunk_index(std::uint32_t element) const {
+std::uint32_t OutgoingMessage::chunk_index(std::uint32_t element) const {
   return (element - content_.range.begin) / chunk_elements_;
 }
 
@@ -83,6 +79,8 @@ OutgoingMessage::Chunk OutgoingMessage::next_chunk() const {
   Chunk chunk;
   if (!resend_.empty()) {
     chunk.range = resend_.front();
+    const ElementRange* hole = hole_at_or_after(chunk.range.begin);
+    if (hole != nullptr && hole->begin <= chunk.range.begin) chunk.type = PacketType::hole;
     chunk.completes = resend_.size() == 1 && sent_once();
     chunk.again = true;
     return chunk;
@@ -99,8 +97,7 @@ OutgoingMessage::Chunk OutgoingMessage::next_chunk() const {
     chunk.range = {next.begin, std::min(next.end, hole->end)};
   } else {
     // Chunks keep to their grid even after a hole, so that a resent chunk is always one datagram.
-    const std::uint32_t grid_end =
-        content_.range.begin + (static_cast<std::uint32_t>(chunk_index(next.begin)) + 1) * chunk_elements_;
+    const std::uint32_t grid_end = content_.range.begin + (chunk_index(next.begin) + 1) * chunk_elements_;
     chunk.range = {next.begin, std::min(grid_end, next.end)};
     if (hole != nullptr) chunk.range.end = std::min(chunk.range.end, hole->begin);
     if (content_.cut_at_gaps) chunk.range.end = std::min(chunk.range.end, gap_edge_after(next.begin));
@@ -134,17 +131,15 @@ void OutgoingMessage::acknowledged(ElementRange range, bool is_end) {
     ends_left_ = 0;
     return;
   }
-  if (content_.delivery != Delivery::exact) return;
-  const std::size_t index = chunk_index(range.begin);
-  if (chunk_acknowledged_[index]) return;
-  chunk_acknowledged_[index] = true;
-  --chunks_outstanding_;
+  if (!repeats()) return;
+  if (range.size() == 0) empty_packet_acknowledged_ = true;
+  acknowledged_.mark(range.begin - content_.range.begin, range.size(), [](ElementRange) {});
   std::erase(resend_, range);
 }
 
 void OutgoingMessage::lost(ElementRange range) {
   lost_elements_ += range.size();
-  if (content_.delivery == Delivery::exact && !is_acknowledged(range)) resend_.push_back(range);
+  if (repeats() && !is_acknowledged(range)) resend_.push_back(range);
 }
 
 void OutgoingMessage::send_again(ElementRange range) {
@@ -152,12 +147,18 @@ void OutgoingMessage::send_again(ElementRange range) {
 }
 
 bool OutgoingMessage::is_acknowledged(ElementRange range) const {
-  return chunk_acknowledged_[chunk_index(range.begin)];
+  if (range.size() == 0) return empty_packet_acknowledged_;
+  return acknowledged_.has({range.begin - content_.range.begin, range.end - content_.range.begin});
+}
+
+bool OutgoingMessage::all_acknowledged() const {
+  const bool awaits_empty = content_.range.size() == 0 && content_.delivery == Delivery::exact;
+  return awaits_empty ? empty_packet_acknowledged_ : acknowledged_.complete();
 }
 
 bool OutgoingMessage::finished() const {
-  if (content_.delivery == Delivery::exact) return chunks_outstanding_ == 0;
-  return sent_once() && ends_left_ == 0;
+  if (repeats() && !all_acknowledged()) return false;
+  return content_.delivery == Delivery::exact || (sent_once() && ends_left_ == 0);
 }
 
 }  // namespace holdfast

@@ -36,7 +36,8 @@ struct MessageContent {
   std::vector<Gap> gaps;               // ascending parts of `range` that lack contributors
   bool cut_at_gaps = false;            // every packet lacks as many contributors of one element as of the next
   std::uint32_t completion_us = 0;
-  bool open = false;  // its parts are released one by one, and holes and gaps are known when it is closed
+  bool open = false;      // its parts are released one by one, and holes and gaps are known when it is closed
+  bool repaired = false;  // bounded, but what is lost is sent again as long as somebody may wait for it
 };
 
 class OutgoingMessage {
@@ -76,8 +77,9 @@ class OutgoingMessage {
   // Queues a range ahead of everything else, for a probe.
   void send_again(ElementRange range);
   bool is_acknowledged(ElementRange range) const;
+  bool repeats() const { return content_.delivery == Delivery::exact || content_.repaired; }
 
-  // An exact message is finished when all of it was acknowledged, a bounded one when nothing is left to say.
+  // What repeats is finished when all of it was acknowledged; a bounded message has also said its end.
   bool finished() const;
   bool sent_once() const { return !content_.open && unsent_.empty() && !needs_empty_packet(); }
   bool started() const { return started_; }
@@ -85,7 +87,8 @@ class OutgoingMessage {
 
  private:
   bool needs_empty_packet() const;
-  std::size_t chunk_index(std::uint32_t element) const;
+  bool all_acknowledged() const;
+  std::uint32_t chunk_index(std::uint32_t element) const;
   const ElementRange* hole_at_or_after(std::uint32_t element) const;
   std::uint32_t gap_edge_after(std::uint32_t element) const;
 
@@ -97,8 +100,8 @@ class OutgoingMessage {
   std::uint32_t marked_elements_;  // so many at the end are the last percentile
   bool started_ = false;
   std::deque<ElementRange> resend_;
-  std::vector<bool> chunk_acknowledged_;  // exact only
-  std::size_t chunks_outstanding_ = 0;
+  Presence acknowledged_;  // of what repeats; counted from the beginning of the range
+  bool empty_packet_acknowledged_ = false;
   std::uint32_t lost_elements_ = 0;
   int ends_left_ = 0;
   Time end_due_at_ = 0;

@@ -284,7 +284,7 @@ std::optional<Path::Planned> Path::plan_chunk(bool pace_allows) {
     OutgoingMessage* message = oldest == nullptr ? nullptr : find(oldest->message);
     // Every second probe is a ping: the peer may have no room for the chunk, and only what it takes is acknowledged.
     const bool repeats = probe_backoff_ % 2 == 1;
-    if (repeats && message != nullptr && message->content().delivery == Delivery::exact && !oldest->is_end) {
+    if (repeats && message != nullptr && message->repeats() && !oldest->is_end) {
       message->send_again({oldest->offset, oldest->offset + oldest->count});
       Planned planned = plan_message_packet(*message, PacketType::data);
       planned.header.flags |= flag::ack_now;

@@ -64,12 +64,17 @@ struct OperationReport {
   // Contributor-elements that made it into this rank's result, out of total * ranks.
   std::uint64_t delivered = 0;
   std::uint64_t expected = 0;
+  // Ranks that contributed to what arrived: as many as the element with most of them has. Owners say it, so it is the
+  // same on every rank that received all results.
+  std::uint32_t contributors = 0;
   // Elements that arrived after the close of their stage, of any operation, since the last report.
   std::uint64_t late_elements = 0;
   // Datagrams of any kind that the peers sent here since the last report, as their numbers tell, and those that came.
   std::uint64_t datagrams_expected = 0;
   std::uint64_t datagrams_received = 0;
   std::vector<ElementRange> missing;    // of the result: zero on this rank
+  std::uint64_t not_received = 0;       // of those, elements that others may have: their owner is alive
+  std::uint64_t ownerless = 0;          // of those, elements whose owner is dead
   std::vector<PeerReport> peers;        // by rank; the own entry is trivial
   std::vector<std::uint16_t> culprits;  // for errors: who did not deliver, died, or called differently
 };

@@ -11,9 +11,9 @@ namespace holdfast {
 namespace {
 
 constexpr std::uint64_t magic = 0x484f4c4446415354ull;  // "HOLDFAST"
-constexpr std::uint32_t trace_version = 7;
+constexpr std::uint32_t trace_version = 8;
 
-enum class Kind : std::uint8_t { datagram = 1, call, note, publish, goodbye, timer, fill, report, release };
+enum class Kind : std::uint8_t { datagram = 1, call, note, publish, goodbye, timer, fill, report, release, skip };
 
 // Fields one after the other, big-endian.
 class Encoder {
@@ -131,6 +131,7 @@ void put_parameters(Encoder& out, const Parameters& parameters) {
   out.put(std::bit_cast<std::uint64_t>(parameters.early_wait_ratio)).put(parameters.credit);
   out.put_flag(parameters.deterministic).put(parameters.duty_limit).put_bytes(parameters.division.weights());
   out.put(parameters.division.number()).put_flag(parameters.needs_majority);
+  out.put(parameters.repair_grace);
 }
 
 Parameters get_parameters(Decoder& in) {
@@ -145,6 +146,7 @@ Parameters get_parameters(Decoder& in) {
   const std::vector<std::uint8_t> weights = in.get_bytes();
   parameters.division = Division(weights, in.get<std::uint8_t>());
   parameters.needs_majority = in.get_flag();
+  parameters.repair_grace = in.get<Duration>();
   return parameters;
 }
 
@@ -161,6 +163,7 @@ trace::Called get_call(Decoder& in) {
     stage->early_wait = in.get<Duration>();
     stage->sample_us = in.get<std::uint32_t>();
   }
+  call.repair_grace = in.get<Duration>();
   called.input = in.get_bytes();
   if (called.input.size() != call.count * element_bytes(call.format)) in.fail("a call whose input has another length");
   return called;
@@ -191,6 +194,10 @@ trace::Record get_record(Kind kind, Decoder& in) {
       const auto card_queue_bytes = in.get<std::uint64_t>();
       const bool filled = in.get_flag();
       return trace::Filled{now, card_queue_bytes, filled, in.get<std::uint64_t>()};
+    }
+    case Kind::skip: {
+      const Time now = in.get<Time>();
+      return trace::Skipped{now, in.get<std::uint32_t>()};
     }
     case Kind::report: return trace::Reported{in.get<std::uint64_t>()};
     case Kind::release: {
@@ -240,6 +247,9 @@ std::uint64_t trace::digest_of(const OperationReport& report, std::span<const st
   add(report.late_elements);
   add(report.datagrams_expected);
   add(report.datagrams_received);
+  add(report.not_received);
+  add(report.ownerless);
+  add(report.contributors);
   for (const ElementRange& range : report.missing) {
     add(range.begin);
     add(range.end);
@@ -282,6 +292,7 @@ void TraceWriter::on_call(Time now, const Call& call) {
   fields.put(now).put(call.count).put(static_cast<std::uint8_t>(call.format)).put(call.layout);
   fields.put(static_cast<std::uint8_t>(call.delivery)).put(call.deadline).put_flag(call.average);
   for (const StageTiming& stage : {call.contributions, call.results}) fields.put(stage.early_wait).put(stage.sample_us);
+  fields.put(call.repair_grace);
   fields.put_bytes({call.data, call.count * element_bytes(call.format)});
   write_record(sink_, Kind::call, fields);
 }
@@ -293,6 +304,10 @@ void TraceWriter::on_note(Time now, std::uint16_t peer, std::uint32_t channel, s
 
 void TraceWriter::on_release(std::uint16_t sender, std::size_t bytes) {
   write_record(sink_, Kind::release, Encoder().put(sender).put(std::uint64_t{bytes}));
+}
+
+void TraceWriter::on_skip(Time now, std::uint32_t operation) {
+  write_record(sink_, Kind::skip, Encoder().put(now).put(operation));
 }
 
 void TraceWriter::on_publish(const Parameters& parameters) {

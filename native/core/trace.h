@@ -35,6 +35,7 @@ class TraceWriter {
   void on_note(Time now, std::uint16_t peer, std::uint32_t channel, std::span<const std::uint8_t> bytes,
                Duration deadline);
   void on_release(std::uint16_t sender, std::size_t bytes);
+  void on_skip(Time now, std::uint32_t operation);
   void on_publish(const Parameters& parameters);
   void on_goodbye();
   void on_timer(Time now);
@@ -72,6 +73,10 @@ struct NoteReleased {
   std::uint16_t sender;
   std::uint64_t bytes;
 };
+struct Skipped {
+  Time now;
+  std::uint32_t operation;
+};
 struct Published {
   Parameters parameters;
 };
@@ -89,7 +94,8 @@ struct Reported {
   std::uint64_t digest;  // of the report and the result
 };
 
-using Record = std::variant<Datagram, Called, NoteSent, NoteReleased, Published, Goodbye, Timer, Filled, Reported>;
+using Record =
+    std::variant<Datagram, Called, NoteSent, NoteReleased, Skipped, Published, Goodbye, Timer, Filled, Reported>;
 
 std::uint64_t digest_of(const TransmitBatch& batch);
 std::uint64_t digest_of(const OperationReport& report, std::span<const std::uint8_t> result);

@@ -30,6 +30,7 @@ struct Rewriter {
     writer.on_note(record.now, record.peer, record.channel, record.bytes, record.deadline);
   }
   void operator()(const trace::NoteReleased& record) { writer.on_release(record.sender, record.bytes); }
+  void operator()(const trace::Skipped& record) { writer.on_skip(record.now, record.operation); }
   void operator()(const trace::Published& record) { writer.on_publish(record.parameters); }
   void operator()(const trace::Goodbye&) { writer.on_goodbye(); }
   void operator()(const trace::Timer& record) { writer.on_timer(record.now); }
@@ -73,7 +74,7 @@ Bytes written(fuzz::Input& input, std::vector<std::size_t>& record_ends) {
   TransmitBatch batch;
   for (int i = 0; i < max_records && !input.empty(); ++i) {
     const auto now = input.take<Time>();
-    switch (input.below(9)) {
+    switch (input.below(10)) {
       case 0: writer.on_datagram(now, input.below(1000), input.bytes(input.below(100))); break;
       case 1: {
         Call call;
@@ -104,6 +105,7 @@ Bytes written(fuzz::Input& input, std::vector<std::size_t>& record_ends) {
         writer.on_fill(now, card_queue_bytes, input.flag(), batch);
         break;
       }
+      case 8: writer.on_skip(now, input.take<std::uint32_t>()); break;
       default: writer.on_report({}, input.bytes(8)); break;
     }
   }

@@ -130,6 +130,21 @@ std::uint32_t Reactor::next_operation() const {
   return next_operation_;
 }
 
+std::uint32_t Reactor::skip_to(std::uint32_t operation) {
+  {
+    const std::lock_guard lock(mutex_);
+    operation = next_operation_ = std::max(next_operation_, operation);
+  }
+  submit(SkipTo{operation}, num_tasks_);
+  return operation;
+}
+
+bool Reactor::has_ended(std::uint32_t operation) const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(reports_.begin(), reports_.end(),
+                     [operation](const OperationReport& report) { return report.operation == operation; });
+}
+
 std::optional<OperationReport> Reactor::wait(std::uint32_t operation, Duration patience) {
   std::unique_lock lock(mutex_);
   auto found = reports_.end();
@@ -302,6 +317,9 @@ void Reactor::execute(Time now, Command& command) {
   } else if (const ReleaseNote* released = std::get_if<ReleaseNote>(&command)) {
     if (trace_) trace_->on_release(released->sender, released->bytes);
     endpoint_.release_note(released->sender, released->bytes);
+  } else if (const SkipTo* skip = std::get_if<SkipTo>(&command)) {
+    if (trace_) trace_->on_skip(now, skip->operation);
+    endpoint_.skip_to(now, skip->operation);
   } else if (Parameters* parameters = std::get_if<Parameters>(&command)) {
     if (trace_) trace_->on_publish(*parameters);
     endpoint_.publish(*parameters);

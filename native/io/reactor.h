@@ -65,6 +65,10 @@ class Reactor {
 
   std::uint32_t call(const Call& call);
   std::uint32_t next_operation() const;  // the number that the next call will get
+  // The next call takes part in this operation, if it is later than the next. Returns which that is.
+  std::uint32_t skip_to(std::uint32_t operation);
+  // Its report is there for whoever waits for it.
+  bool has_ended(std::uint32_t operation) const;
   std::optional<OperationReport> wait(std::uint32_t operation, Duration patience);
 
   std::uint32_t send_note(std::uint16_t peer, std::uint32_t channel, std::vector<std::uint8_t> bytes,
@@ -99,8 +103,11 @@ class Reactor {
     std::uint16_t sender;
     std::size_t bytes;
   };
+  struct SkipTo {
+    std::uint32_t operation;
+  };
   using OnThread = std::function<void()>;  // anything else that must see the endpoint at rest
-  using Command = std::variant<Call, SendNote, ReleaseNote, Parameters, OnThread>;
+  using Command = std::variant<Call, SendNote, ReleaseNote, SkipTo, Parameters, OnThread>;
 
   void run();
   void loop();

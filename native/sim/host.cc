@@ -214,10 +214,14 @@ void Host::judge(Time now, const Datagram& datagram, const Header* header, std::
     case Drop::oversized:
       if (header->stage != Stage::note) complain("good_is_taken", "oversized");
       return;
-    case Drop::duplicate:
+    case Drop::duplicate: {
       // Only what is sent again can arrive twice under two numbers.
-      if ((header->flags & flag::exact) == 0) complain("good_is_taken", "a bounded packet called a duplicate");
+      const bool repaired = header->stage == Stage::result && parameters_.repair_grace > 0;
+      if ((header->flags & flag::exact) == 0 && !repaired) {
+        complain("good_is_taken", "a bounded packet called a duplicate");
+      }
       return;
+    }
     case Drop::too_old:
       if (datagram.origin != Origin::replayed) complain("good_is_taken", "called too old");
       return;

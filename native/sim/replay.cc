@@ -46,6 +46,7 @@ class Replayer {
     endpoint_.send_note(record.now, record.peer, record.channel, std::move(record.bytes), record.deadline);
   }
   void perform(trace::NoteReleased& record) { endpoint_.release_note(record.sender, record.bytes); }
+  void perform(trace::Skipped& record) { endpoint_.skip_to(record.now, record.operation); }
   void perform(trace::Published& record) { endpoint_.publish(record.parameters); }
   void perform(trace::Goodbye&) { endpoint_.say_goodbye(); }
   void perform(trace::Timer& record) { endpoint_.on_timer(record.now); }

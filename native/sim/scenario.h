@@ -28,6 +28,7 @@ struct Scenario {
   double exact_ratio = 0.3;
   double sum_ratio = 0.3;
   double deterministic_ratio = 0.2;  // runs that sum in rank order
+  double repaired_ratio = 0.5;       // runs in which lost results are sent again, for as long as t_c_ms of silence
   double deadline_ms = 60;
   double exact_deadline_ms = 4000;
   double t_c_ms = 10;
@@ -116,6 +117,7 @@ void for_each_field(AnyScenario& scenario, Visit visit) {
   HF_FIELD(exact_ratio);
   HF_FIELD(sum_ratio);
   HF_FIELD(deterministic_ratio);
+  HF_FIELD(repaired_ratio);
   HF_FIELD(deadline_ms);
   HF_FIELD(exact_deadline_ms);
   HF_FIELD(t_c_ms);

@@ -42,6 +42,7 @@ Workload::Workload(const Scenario& scenario, std::uint16_t num_ranks, std::uint1
     : scenario_(scenario), num_ranks_(num_ranks), seed_(seed), division_(division_of(scenario, num_ranks, victim)) {
   Random random(seed, 2);
   deterministic_ = random.chance(scenario.deterministic_ratio);
+  repairs_ = Random(seed, 4).chance(scenario.repaired_ratio);
   std::vector<Time> last_call(num_ranks, 0);
   Time base = 0;
   for (std::uint32_t number = 0; number < static_cast<std::uint32_t>(scenario.num_operations); ++number) {

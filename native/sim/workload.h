@@ -34,6 +34,7 @@ class Workload {
   const std::vector<PlannedNote>& notes() const { return notes_; }  // a note's channel is its index here
   std::int64_t num_groups() const { return scenario_.num_groups; }
   bool deterministic() const { return deterministic_; }
+  bool repairs() const { return repairs_; }
   const Division& division() const { return division_; }
   Time last_call() const { return last_call_; }
   Duration note_deadline() const;
@@ -46,6 +47,7 @@ class Workload {
   std::uint16_t num_ranks_;
   std::uint64_t seed_;
   bool deterministic_ = false;
+  bool repairs_ = false;
   Division division_;
   Time last_call_ = 0;
   std::vector<PlannedOperation> operations_;

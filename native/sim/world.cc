@@ -106,6 +106,7 @@ void World::form_job() {
   parameters.deterministic = workload_->deterministic();
   parameters.duty_limit = from_ms(scenario_.duty_limit_ms);
   parameters.division = workload_->division();
+  parameters.repair_grace = workload_->repairs() ? from_ms(scenario_.t_c_ms) : 0;
   for (const auto& host : hosts_) {
     host->publish(parameters);
     host->start(now_);

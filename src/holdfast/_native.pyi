@@ -53,6 +53,11 @@ def hadamard_decode(values: int, count: int, seed: int, missing: Sequence[tuple[
     Decodes in place what was encoded with the same seed. Ranges that are missing hold zeros; what arrived of a block is scaled to stand for all of it. Returns the ranges of blocks of which nothing arrived: they stay zero.
     """
 
+def fingerprints(num_blocks: int, pieces: Sequence[tuple[int, int, int]]) -> list[int]:
+    """
+    Fingerprints of blocks of memory, each made of its pieces (block, address, bytes) in their order.
+    """
+
 class Protection(enum.Enum):
     """What datagrams are protected against."""
 
@@ -196,6 +201,15 @@ class OperationReport:
     def results_s(self) -> float: ...
 
     @property
+    def not_received(self) -> int: ...
+
+    @property
+    def ownerless(self) -> int: ...
+
+    @property
+    def contributors(self) -> int: ...
+
+    @property
     def missing(self) -> list[tuple[int, int]]: ...
 
 class PeerChange:
@@ -263,6 +277,9 @@ class PeerSnapshot:
 
     @property
     def packets_lost(self) -> int: ...
+
+    @property
+    def datagrams_resent(self) -> int: ...
 
 class Snapshot:
     """The engine, as it is now."""
@@ -334,10 +351,18 @@ class Engine:
     def wait_joined(self, timeout_s: float) -> list[int]:
         """Ranks not heard from when all are, or when the time is over."""
 
-    def all_reduce(self, *, data: int, count: int, format: Format, layout: int, exact: bool, deadline_s: float, average: bool, early_wait_s: tuple[float, float] = (-1.0, -1.0), samples_us: tuple[int, int] = (0, 0)) -> int:
+    def skip_to(self, operation: int) -> int:
+        """
+        The next call takes part in this operation, if it is later than the next; returns which it is.
+        """
+
+    def all_reduce(self, *, data: int, count: int, format: Format, layout: int, exact: bool, deadline_s: float, average: bool, early_wait_s: tuple[float, float] = (-1.0, -1.0), samples_us: tuple[int, int] = (0, 0), repair_grace_s: float = -1.0) -> int:
         """
         Takes part in the next operation, in place. The memory must stay until the operation is reported.
         """
+
+    def has_ended(self, operation: int) -> bool:
+        """Would `wait` have its report at once?"""
 
     def wait(self, operation: int, timeout_s: float) -> OperationReport | None: ...
 
@@ -351,7 +376,7 @@ class Engine:
     def discard_notes(self, channel: int) -> None:
         """Throws away what has arrived on a channel."""
 
-    def publish(self, *, from_operation: int, t_b_s: float, t_c_s: float, early_wait_ratio: float, credit: int, deterministic: bool, duty_limit_s: float, shard_weights: Sequence[int] = [], division: int = 1, needs_majority: bool = False) -> None:
+    def publish(self, *, from_operation: int, t_b_s: float, t_c_s: float, early_wait_ratio: float, credit: int, deterministic: bool, duty_limit_s: float, shard_weights: Sequence[int] = [], division: int = 1, needs_majority: bool = False, repair_grace_s: float = 0.0) -> None:
         """Parameters that hold from a named operation on."""
 
     def take_peer_changes(self) -> list[PeerChange]: ...

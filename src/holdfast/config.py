@@ -26,6 +26,7 @@ RoundingName = Literal["stochastic", "feedback"]
 RateRuleName = Literal["delay", "model"]
 HadamardName = Literal["off", "on"]
 HierarchyName = Literal["off", "auto"]
+OverBudgetName = Literal["skip", "halt"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,11 @@ class Config:
     """A silence shorter than this never ends a stage, in milliseconds. Default 5: a sender that its scheduler puts aside
     for a moment is silent too, and its last packets are not lost. Cost of a high value: every loss is waited for that
     long (a quarter of it where every sender has said that all was sent)."""
+
+    repair_grace_ratio: float = 1.0
+    """How much longer a silence among the results may last while those that the network lost are sent again, as a share
+    of the stage's usual time (t_C); within the bound in any case. Default 1. 0: what is lost is lost, and only seen to by
+    the comparison of replicas. Cost: an operation that loses results waits about a round trip for them."""
 
     credit: int = 0
     """Most senders that a rank hears at once in a stage (incast). Default 0: no limit of yours; how many it is within
@@ -105,6 +111,22 @@ class Config:
     bias. Default `off`: it pays above some 2 % of loss. Must be the same on every rank; not with `feedback` rounding.
     Cost: two passes over each bucket, each about as long as copying it; a NaN or Inf makes the 1,024 elements of its
     block non-finite."""
+
+    compare_replicas: bool = True
+    """Compare fingerprints of parameters, buffers and optimizer state between ranks, a slice after every step, and fetch
+    what differs before the next one. Default true. Must be the same on every rank. Cost: reading a sixteenth of the state
+    per step, and some hundred bytes. False: only `synchronize()` makes replicas equal."""
+
+    loss_budget: float = 0.25
+    """How much a step may lose of the contributions of those that take part, as a share. Default 0.25: with a tenth lost
+    training is as accurate as without, from a fifth to a third on it takes more steps (MLT). 1: any loss will do."""
+
+    over_budget: OverBudgetName = "skip"
+    """What a step that lost more does: `skip` (default) leaves out its update, on all ranks alike; `halt` raises
+    `LossBudgetExceeded` out of `optimizer.step()`, after the snapshot given to `attach`."""
+
+    most_skipped_steps: int = 20
+    """So many updates in a row may be left out before training halts after all. Default 20."""
 
     protection: ProtectionName = "encrypted"
     """`encrypted` (default), `authenticated` (payload readable, nothing forged; about half the cost) or `insecure`
@@ -170,7 +192,9 @@ def _check(config: Config) -> None:
     not_negative = (
         "deadline_floor_ms",
         "early_wait_floor_ms",
+        "repair_grace_ratio",
         "warmup_operations",
+        "most_skipped_steps",
         "receive_buffer_bytes",
         "send_buffer_bytes",
         "early_bytes_cap",
@@ -185,6 +209,7 @@ def _check(config: Config) -> None:
         "rounding": RoundingName,
         "rate_rule": RateRuleName,
         "hadamard": HadamardName,
+        "over_budget": OverBudgetName,
     }
     for name, names in choices.items():
         if getattr(config, name) not in typing.get_args(names):
@@ -197,6 +222,8 @@ def _check(config: Config) -> None:
             "what rounding leaves over of an encoded gradient cannot be added to the next one, whose signs are others",
             what_to_try='rounding="stochastic" with hadamard="on"',
         )
+    if not 0 < config.loss_budget <= 1:
+        raise ConfigError(f"loss_budget is {config.loss_budget}, and must be above 0 and at most 1")
     if config.warmup_operations < 1 and config.deadline_ms is None:
         raise ConfigError("with warmup_operations = 0 nothing measures the bound", what_to_try="set deadline_ms")
     if config.silence_limit_ms < 2 * config.heartbeat_ms:

@@ -12,7 +12,8 @@
     ├── OperationError           an operation could not give a usable answer
     │   ├── DeadlineExceeded     exact delivery ran out of time; `peers` did not deliver
     │   ├── PeerDead             a peer fell silent; `peers` names it
-    │   └── BucketMismatch       ranks called with different shapes, dtypes or bucket order
+    │   ├── BucketMismatch       ranks called with different shapes, dtypes or bucket order
+    │   └── LossBudgetExceeded   the network loses more than an update is worth; `peers` lost most
     ├── HandleClosed             the handle or engine was used after it was closed
     ├── LabError                 the lab could not do its part
     │   ├── LabUnavailable       this machine or user lacks what the lab needs
@@ -123,6 +124,10 @@ class PeerDead(OperationError):
 
 class BucketMismatch(OperationError):
     """Ranks called the same operation with different shapes, dtypes or bucket order."""
+
+
+class LossBudgetExceeded(OperationError):
+    """Steps lost more of their contributions than the loss budget allows; `peers` are those of which most was lost."""
 
 
 class HandleClosed(HoldfastError):

@@ -181,11 +181,11 @@ def test_alone_there_is_nothing_to_compare_with() -> None:
 def test_the_state_of_a_model_is_parameters_buffers_and_optimizer() -> None:
     model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
     optimizer = torch.optim.AdamW(model.parameters())
-    assert len(model_state(model, None)) == 4 + 3
-    assert len(model_state(model, optimizer)) == 4 + 3  # no step yet, no state
+    assert len(model_state(model, [])) == 4 + 3
+    assert len(model_state(model, [optimizer])) == 4 + 3  # no step yet, no state
     model(torch.randn(4, 2)).sum().backward()
     optimizer.step()
-    tensors = model_state(model, optimizer)
+    tensors = model_state(model, [optimizer])
     assert len(tensors) == 4 + 3 + 4 * 3  # step, exp_avg, exp_avg_sq
     assert not any(tensor.requires_grad for tensor in tensors)
     assert tensors[0].data_ptr() == model[0].weight.data_ptr()

@@ -128,6 +128,35 @@ HF_CASE(a_bounded_message_never_sends_again) {
   HF_CHECK(!message.finished());  // the ends are still to be said
 }
 
+HF_CASE(a_repaired_message_sends_again_and_says_its_end) {
+  MessageContent repaired = content(Delivery::bounded, 100, 292);
+  repaired.repaired = true;
+  repaired.holes = {{132, 260}};
+  OutgoingMessage message(1, std::move(repaired), 64);
+  HF_EQUAL(send_all(message).ranges, "100-132 hole 132-260 260-292 ");
+  message.acknowledged({100, 132}, false);
+  message.end_sent(1000, 500);
+  message.acknowledged({}, true);
+  HF_CHECK(!message.finished());
+  message.lost({100, 132});  // a copy of what has arrived
+  message.lost({132, 260});
+  message.lost({260, 292});
+  HF_EQUAL(send_all(message).ranges, "hole 132-260 260-292 ");
+  message.acknowledged({260, 292}, false);
+  HF_CHECK(!message.finished());
+  message.acknowledged({132, 260}, false);
+  HF_CHECK(message.finished());
+}
+
+HF_CASE(an_empty_repaired_message_only_says_its_end) {
+  MessageContent repaired = content(Delivery::bounded, 100, 100);
+  repaired.repaired = true;
+  OutgoingMessage message(1, std::move(repaired), 64);
+  HF_CHECK(!message.has_chunk() && !message.finished());
+  message.acknowledged({}, true);
+  HF_CHECK(message.finished());
+}
+
 HF_CASE(an_exact_message_sends_again_until_every_chunk_is_acknowledged) {
   OutgoingMessage message(1, content(Delivery::exact, 10, 110), 48);
   send_all(message);

@@ -36,7 +36,7 @@ UNBIASED = Scenario(
 )
 
 
-def scenario_for(num_ranks: int, loss_ratio: float) -> Scenario:
+def scenario_for(num_ranks: int, loss_ratio: float, *, repaired: bool) -> Scenario:
     return replace(
         UNBIASED,
         min_ranks=num_ranks,
@@ -45,6 +45,7 @@ def scenario_for(num_ranks: int, loss_ratio: float) -> Scenario:
         min_elements=1024 * num_ranks,
         max_elements=1024 * num_ranks,
         loss_ratio=loss_ratio,
+        repaired_ratio=float(repaired),
     )
 
 
@@ -70,17 +71,18 @@ def bias_in_sigmas(runs: list[list[SimBlock]], estimate: Callable[[SimBlock], fl
     return mean / max(math.sqrt(variance / len(means)), 1e-7)  # below: float32 rounding
 
 
-def expected_share(num_ranks: int, loss_ratio: float) -> float:
+def expected_share(num_ranks: int, loss_ratio: float, *, repaired: bool) -> float:
     """Contributions that get through to the owner, times results that get through to a rank; the own ones always do."""
     others = num_ranks - 1
     contributions = 1 + others * (1 - loss_ratio) - loss_ratio**others  # a hole loses the owner's part, too
-    return contributions / num_ranks * (1 + others * (1 - loss_ratio)) / num_ranks
+    results = 1 + others * (1 if repaired else 1 - loss_ratio)
+    return contributions / num_ranks * results / num_ranks
 
 
-@pytest.mark.parametrize("loss_ratio", [0.01, 0.05])
+@pytest.mark.parametrize(("loss_ratio", "repaired"), [(0.01, False), (0.05, False), (0.05, True)])
 @pytest.mark.parametrize("num_ranks", range(2, 9))
-def test_delivered_blocks_are_unbiased_and_the_share_is_true(num_ranks: int, loss_ratio: float) -> None:
-    scenario = scenario_for(num_ranks, loss_ratio)
+def test_delivered_blocks_are_unbiased_and_the_share_is_true(num_ranks: int, loss_ratio: float, repaired: bool) -> None:
+    scenario = scenario_for(num_ranks, loss_ratio, repaired=repaired)
     runs = []
     shares = []
     for seed in range(1, 1 + NUM_SHARDS // num_ranks**2):
@@ -91,7 +93,7 @@ def test_delivered_blocks_are_unbiased_and_the_share_is_true(num_ranks: int, los
         shares.append(result.delivered / result.expected)
     incomplete = sum(block.contributors.bit_count() < num_ranks for blocks in runs for block in blocks)
     assert abs(bias_in_sigmas(runs, delivered_by_holdfast)) < SIGMAS
-    assert abs(sum(shares) / len(shares) - expected_share(num_ranks, loss_ratio)) < loss_ratio / 2
+    assert abs(sum(shares) / len(shares) - expected_share(num_ranks, loss_ratio, repaired=repaired)) < loss_ratio / 2
     if num_ranks == 2:
         assert incomplete == 0  # one other rank: its part is there, or the block is a hole
     else:

@@ -6,6 +6,7 @@ No postponed annotations in this file: DDP compares the hook's annotations with 
 import collections
 import logging
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -30,10 +31,18 @@ _STATE_ATTRIBUTE = "_holdfast_hook_state"
 _ANNOUNCED = ("rank 0 of ", "bound: ", "incast: ", "rate: ", "datagrams: ")
 
 
-def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, **settings: Any) -> Handle:
+def attach(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | None = None,
+    *,
+    snapshot: Callable[[], None] | None = None,
+    **settings: Any,
+) -> Handle:
     """Sends the gradients of a `DistributedDataParallel` model over Holdfast. Every rank calls it, once, before training.
 
-    `optimizer`, when given, takes part in `handle.synchronize()`. `settings` are fields of `holdfast.Config`.
+    Optimizers of the model are found when they make their first step; one that is given is the only one whose state is
+    kept equal. `snapshot` is called before training halts because too much is lost. `settings` are fields of
+    `holdfast.Config`.
     """
     ddp = _require_suitable(model)
     group_name = getattr(ddp.process_group, "group_name", "world")
@@ -51,7 +60,7 @@ def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = Non
         state = _HookState(ddp)
         setattr(ddp, _STATE_ATTRIBUTE, state)
         ddp.register_comm_hook(state, _hook)
-    state.handle = Handle(ddp, optimizer, link, resolved, on_detach=state.forget_handle)
+    state.handle = Handle(ddp, optimizer, link, resolved, on_detach=state.forget_handle, snapshot=snapshot)
     if num_ranks == 1:
         logger.info("[rank 0] world size 1: nothing will be sent")
     elif rank == 0:

@@ -40,15 +40,22 @@ class Equalised:
     bytes_fetched: int
 
 
-def model_state(module: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> list[torch.Tensor]:
+def model_state(module: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> list[torch.Tensor]:
     """Parameters, buffers and optimizer state, in an order all ranks share."""
     tensors = [tensor.detach() for tensor in (*module.parameters(), *module.buffers())]
-    if optimizer is not None:
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                state = optimizer.state.get(parameter, {})
-                tensors += [state[key] for key in sorted(state) if isinstance(state[key], torch.Tensor)]
-    return tensors
+    return tensors + [tensor for optimizer in optimizers for _, tensor in optimizer_state(optimizer)]
+
+
+def optimizer_state(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
+    """All tensors that an optimizer keeps, with names, in an order all ranks share."""
+    number = 0
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            state = optimizer.state.get(parameter, {})
+            for key in sorted(state):
+                if isinstance(state[key], torch.Tensor):
+                    yield f"parameter {number} {key}", state[key].detach()
+            number += 1
 
 
 def equalise(link: Link, tensors: Sequence[torch.Tensor], deadline_s: float) -> Equalised:

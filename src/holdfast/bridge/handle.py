@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import weakref
@@ -14,14 +15,19 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from holdfast.bridge.buffers import BufferAverager
-from holdfast.bridge.equality import Equalised, equalise, model_state
+from holdfast.bridge.equality import Equalised, equalise, model_state, optimizer_state
 from holdfast.bridge.path_words import describe_path, describe_rates
+from holdfast.bridge.replica_guard import ReplicaFigures, ReplicaGuard
+from holdfast.bridge.state_blocks import NamedTensor
+from holdfast.bridge.step_hooks import StepHooks
 from holdfast.codec.cast import Cast
 from holdfast.codec.hadamard import Hadamard
 from holdfast.codec.residual import Layout
 from holdfast.config import Config, ResolvedConfig
 from holdfast.control.hard_bound import HardBound
-from holdfast.errors import ConfigError, HandleClosed, HoldfastError, PeerDead
+from holdfast.control.safeguard import LossBudget, StepLosses
+from holdfast.errors import ConfigError, HandleClosed, HoldfastError, LossBudgetExceeded, PeerDead
+from holdfast.link.barrier import Barrier
 from holdfast.link.interface import is_loopback
 from holdfast.link.link import Link
 from holdfast.outcome import Outcome
@@ -34,6 +40,8 @@ _KEPT_OUTCOMES = 10_000
 _STATE_VERSION = 2
 _STATE_ORIGIN = "what state_dict() of this version returned"
 _DETACH_PATIENCE_MS = 10_000.0
+# Backward passes after which an optimizer should have made a step; more, and gradients may be accumulated.
+_PASSES_WITHOUT_A_STEP = 100
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,10 @@ class Summary:
     bytes_sent: int
     bytes_received: int
     dropped_datagrams: Mapping[str, int]
+    skipped_steps: int
+    """Updates left out because too much of their contributions was lost."""
+    replicas: ReplicaFigures | None
+    """What was found and mended between the replicas, drift before it was closed included; none: not compared."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -69,13 +81,14 @@ class Handle:
         link: Link,
         resolved: ResolvedConfig,
         on_detach: Callable[[], None],
+        snapshot: Callable[[], None] | None = None,
     ) -> None:
         # Weak: DDP's C++ side keeps the hook's state and so this handle, a circle Python's collector cannot see through.
         self._model_reference = weakref.ref(model)
-        self._optimizer = optimizer
         self._link = link
         self._resolved = resolved
         self._on_detach = on_detach
+        self._snapshot = snapshot
         self._reducer = TransposeAllReduce(link)
         self._cast = _make_cast(resolved.config, link)
         self._hadamard = _make_hadamard(resolved.config, link)
@@ -86,6 +99,14 @@ class Handle:
         self._buffers = BufferAverager(self._reducer, self._buffers_to_average)
         model.broadcast_buffers = False
         self._pre_forward = model.register_forward_pre_hook(lambda _module, _inputs: self._before_forward())
+        config = resolved.config
+        self._budget = LossBudget(config.loss_budget, config.over_budget, config.most_skipped_steps)
+        self._losses = StepLosses()
+        self._buffers_missed = False
+        self._passes_without_a_step = 0
+        self._steps = StepHooks(model.module.parameters(), optimizer, self._before_step, self._after_step)
+        compares = config.compare_replicas and link.num_ranks > 1
+        self._guard = ReplicaGuard(link, self._reducer, self._state_to_compare) if compares else None
 
     @property
     def _model(self) -> DistributedDataParallel:
@@ -132,16 +153,87 @@ class Handle:
         if self._hadamard is not None and self._hadamard.applies_to(bucket):
             lost = self._hadamard.decode(bucket, outcome.missing, outcome.operation)
             outcome = replace(outcome, missing=lost, missing_coefficients=outcome.missing)
+        self._losses.add(
+            num_elements=outcome.num_elements,
+            not_received_elements=outcome.not_received_elements,
+            ownerless_elements=outcome.ownerless_elements,
+            contributed_elements=outcome.delivered_ratio * outcome.num_elements * self._link.num_ranks,
+            contributors=outcome.contributors,
+            incomplete_peers=outcome.late_peers,
+        )
         self._note(outcome)
         return outcome
 
     def buckets_all_started(self) -> None:
         self._buffers.start()
+        self._passes_without_a_step += 1
+        unseen = self._guard is not None and not self._steps.optimizers
+        if unseen and self._passes_without_a_step == _PASSES_WITHOUT_A_STEP:
+            logger.warning(
+                "[rank %d] %d backward passes, and no optimizer of this model has made a step: replicas are not "
+                "compared, and losses may let them drift apart. Give the optimizer to attach, or call synchronize()",
+                self._link.rank,
+                _PASSES_WITHOUT_A_STEP,
+            )
 
     def _before_forward(self) -> None:
         if not self._closed:
             for outcome in self._buffers.finish():
+                # The next average makes them equal again; until then this rank is not what the others are.
+                self._buffers_missed = self._buffers_missed or bool(outcome.missing)
                 self._note(outcome)
+
+    # -- around the optimizer's step ----------------------------------------------------------------------------------
+
+    def _before_step(self) -> None:
+        if self._closed:
+            return
+        self._before_forward()  # so that buffers, too, are equal after the step
+        self._passes_without_a_step = 0
+        if self._guard is not None:
+            self._guard.before_step()
+        judgement = self._budget.judge(self._losses)
+        if judgement.apply:
+            return
+        lost = f"{self._losses.lost_ratio:.0%} of the contributions"
+        if judgement.halt:
+            if self._snapshot is not None:
+                self._snapshot()
+            raise LossBudgetExceeded(
+                f"{lost} to this step were lost, after {self._budget.skipped_in_a_row - 1} updates that were left out",
+                peers=self._losses.culprits,
+                what_to_try="look at those ranks' network (handle.explain()), or raise loss_budget",
+            )
+        if not self._losses.withdrawn:
+            logger.warning(
+                "[rank %d] %s were lost (ranks %s): the update is left out",
+                self._link.rank,
+                lost,
+                self._losses.culprits,
+            )
+        for parameter in self._model.module.parameters():
+            parameter.grad = None  # optimizers leave out what has none
+
+    def _after_step(self) -> None:
+        if self._closed:
+            return
+        losses, self._losses = self._losses, StepLosses()
+        if self._guard is not None:
+            missed = losses.not_received_elements > 0 or self._buffers_missed
+            self._buffers_missed = False
+            self._guard.after_step(missed=missed, withdrawn=losses.withdrawn)
+
+    def _state_to_compare(self) -> list[NamedTensor]:
+        tensors = [NamedTensor(name, parameter.detach()) for name, parameter in self._model.module.named_parameters()]
+        if self._synchronises_buffers:
+            for name, buffer in self._model.module.named_buffers():
+                # The next forward goes on with them while they are compared. Those that are averaged become equal by that.
+                copied = buffer.detach().clone()
+                counts = not (buffer.is_floating_point() or buffer.is_complex() or buffer.dtype == torch.bool)
+                tensors.append(NamedTensor(name, copied, buffer if counts else None, read_only=not counts))
+        for index, optimizer in enumerate(self._steps.optimizers):
+            tensors += [NamedTensor(f"optimizer {index} {name}", tensor) for name, tensor in optimizer_state(optimizer)]
+        return [named for named in tensors if named.tensor.device.type == "cpu"]
 
     def _note(self, outcome: Outcome) -> None:
         self._outcomes.append(outcome)
@@ -173,6 +265,11 @@ class Handle:
     def closed(self) -> bool:
         return self._closed
 
+    @property
+    def step(self) -> int:
+        """How many steps the replicas have made. A rank that was away has made fewer of them itself."""
+        return 0 if self._guard is None else self._guard.step
+
     def outcomes(self) -> list[Outcome]:
         """The outcomes of the last operations (at most 10,000), oldest first."""
         return list(self._outcomes)
@@ -196,6 +293,8 @@ class Handle:
             bytes_sent=sum(peer.bytes_sent for peer in snapshot.peers),
             bytes_received=sum(peer.bytes_received for peer in snapshot.peers),
             dropped_datagrams={cause: count for cause, count in snapshot.drops.items() if count},
+            skipped_steps=self._budget.skipped,
+            replicas=None if self._guard is None else self._guard.figures,
         )
 
     def explain(self) -> str:
@@ -220,10 +319,19 @@ class Handle:
             + ("on" if self._link.engine.has_gso else "not available"),
             "buffers: "
             + ("averaged with the gradients" if self._synchronises_buffers else "left alone (broadcast_buffers=False)"),
-            "state kept equal by synchronize(): parameters, buffers"
-            + (", optimizer state" if self._optimizer is not None else "; no optimizer was given to attach"),
+            f"safeguard: {self._budget.explain()}",
+            f"replicas: {self._explain_replicas()}",
         ]
         return "\n".join([*lines, *(describe_path(peer, snapshot) for peer in snapshot.peers)])
+
+    def _explain_replicas(self) -> str:
+        if not self._steps.optimizers:
+            state = "parameters and buffers; no optimizer has made a step yet, and none was given to attach"
+        else:
+            state = "parameters, buffers and optimizer state"
+        if self._guard is None:
+            return f"{state} are made equal by synchronize() alone"
+        return f"{state}, {self._guard.explain()}"
 
     def synchronize(self) -> Equalised:
         """Makes parameters, buffers and optimizer state equal to rank 0's, bit for bit. A collective: all ranks call."""
@@ -232,7 +340,8 @@ class Handle:
         return self._equalise(self._resolved.config.exact_deadline_ms)
 
     def _equalise(self, deadline_ms: float) -> Equalised:
-        return equalise(self._link, model_state(self._model.module, self._optimizer), deadline_ms / 1e3)
+        with contextlib.nullcontext() if self._guard is None else self._guard.pause():
+            return equalise(self._link, model_state(self._model.module, self._steps.optimizers), deadline_ms / 1e3)
 
     def state_dict(self) -> dict[str, Any]:
         """What a later run needs to skip the warm-up. Synchronizes first, so it is a collective like `synchronize`."""
@@ -272,9 +381,10 @@ class Handle:
         try:
             self._before_forward()
             # Nobody leaves before everybody has what it needs; but a rank that does not come is not waited for long.
-            self._reducer.barrier(_DETACH_PATIENCE_MS)
+            barrier = Barrier(self._link)
+            barrier.wait(_DETACH_PATIENCE_MS)
             self._equalise(_DETACH_PATIENCE_MS)
-            self._reducer.barrier(_DETACH_PATIENCE_MS)
+            barrier.wait(_DETACH_PATIENCE_MS)
         except HoldfastError as error:
             logger.warning("[rank %d] detached without a last synchronize: %s", self._link.rank, error)
         finally:  # also when Ctrl-C ends the wait
@@ -283,6 +393,9 @@ class Handle:
     def _close(self) -> None:
         self._closed = True
         self._pre_forward.remove()
+        self._steps.remove()
+        if self._guard is not None:
+            self._guard.close()
         if (model := self._model_reference()) is not None:
             model.broadcast_buffers = self._synchronises_buffers
         self._on_detach()

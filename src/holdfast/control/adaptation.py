@@ -31,6 +31,8 @@ class Timing:
     """x t_C, for contributions and results."""
     samples_ms: tuple[float, float]
     """What these stages took the last time; 0: not known yet."""
+    repair_grace_ms: float
+    """How much longer a silence among the results may last while lost ones are sent again."""
 
 
 @dataclass(frozen=True)
@@ -105,11 +107,13 @@ class Adaptation:
         least_wait_ratio: float,
         most_wait_ratio: float,
         wait_floor_ms: float,
+        repair_grace_ratio: float = 0.0,
         most_credit: int = 0,
     ) -> None:
-        """`most_credit` 0: as many as there are."""
+        """`repair_grace_ratio`: a share of t_C. `most_credit` 0: as many as there are."""
         self.bound = bound
         self._early_wait = EarlyWait(least_wait_ratio, most_wait_ratio, wait_floor_ms)
+        self._repair_grace_ratio = repair_grace_ratio
         self._incast = Incast(num_ranks)
         self._most_credit = most_credit
         self._buckets: dict[BucketKey, _Bucket] = {}
@@ -136,17 +140,24 @@ class Adaptation:
     def _widening(self) -> float:
         return self._margin.ratio if self._recalibration is None else WIDENING
 
-    def timing(self, key: BucketKey) -> Timing:
-        stage_ms = self._stage_ms(key)
+    def timing(self, key: BucketKey, bytes_ahead: int = 0) -> Timing:
+        """`bytes_ahead`: of operations that began before and are still under way; the network serves those first."""
+        stage_ms = self._stage_ms(key, bytes_ahead)
         bucket = self._buckets.setdefault(key, _Bucket(stage_ms))
         contributions, results = (self._early_wait.wait_ms(early.t_c_ms) for early in bucket.early)
-        return Timing(stage_ms, (contributions, results), bucket.samples_ms)
+        repair_grace_ms = self._repair_grace_ratio * bucket.early[1].t_c_ms
+        return Timing(stage_ms, (contributions, results), bucket.samples_ms, repair_grace_ms)
 
     def observe(
-        self, key: BucketKey, stages: tuple[StageSeen, StageSeen], late_ratio: float, packets: PacketsSeen
+        self,
+        key: BucketKey,
+        stages: tuple[StageSeen, StageSeen],
+        late_ratio: float,
+        packets: PacketsSeen,
+        bytes_ahead: int = 0,
     ) -> None:
         """One operation has ended. `late_ratio`: the share of one that arrived since the last, after its close."""
-        stage_ms = self._stage_ms(key)
+        stage_ms = self._stage_ms(key, bytes_ahead)
         bucket = self._buckets.setdefault(key, _Bucket(stage_ms))
         samples = []
         for stage, early in zip(stages, bucket.early, strict=True):
@@ -157,13 +168,13 @@ class Adaptation:
         self._early_wait.observe(late_ratio)
         hit_bound = any(stage.end == "bound" for stage in stages)
         self._incast.observe(packets.lost_ratio, packets.expected, hit_bound=hit_bound)
-        if key[1] == self.bound.num_bytes:
+        if key[1] == self.bound.num_bytes and not bytes_ahead:
             self._observe_change(bucket, stages)
 
-    def _stage_ms(self, key: BucketKey) -> float:
+    def _stage_ms(self, key: BucketKey, bytes_ahead: int) -> float:
         # Only the largest bucket teaches that less will do: small ones, between others, do not scale with their bytes.
         ratio = self._widening if key[1] == self.bound.num_bytes else max(1.0, self._widening)
-        return self.bound.stage_ms(key[1]) * ratio
+        return self.bound.stage_ms(key[1] + bytes_ahead) * ratio
 
     def _observe_change(self, bucket: _Bucket, stages: Sequence[StageSeen]) -> None:
         if self._recalibration is None:
@@ -205,8 +216,17 @@ class Adaptation:
                     f"{name} of the largest bucket ({largest[1]:,} bytes): {early.explain()}; "
                     f"{wait_ms:.1f} ms of silence end it"
                 )
+        lines.append(f"repair: {self._explain_repair()}")
         lines.append(f"incast: the credit is how many may send to this rank at once; {self.explain_credit()}")
         return lines
+
+    def _explain_repair(self) -> str:
+        if not self._repair_grace_ratio:
+            return "off, results that the network loses stay lost"
+        return (
+            "results that the network loses are sent again; while some are missing, the silence that ends their stage is "
+            f"longer by {self._repair_grace_ratio:g} t_C"
+        )
 
     def explain_credit(self) -> str:
         return self._incast.explain() + (f", of at most {self._most_credit} allowed" if self._most_credit else "")

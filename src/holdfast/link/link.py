@@ -247,6 +247,7 @@ class Link:
                 shard_weights=shard_weights,
                 division=division,
                 needs_majority=self.divides_unevenly,
+                repair_grace_s=self.config.repair_grace_ratio * usual_stage_ms / 1e3,
             )
 
     # -- notes: exact messages outside operations -------------------------------------------------------------------
@@ -269,6 +270,11 @@ class Link:
         raise DeadlineExceeded(
             "an exact message was not acknowledged", peers=[peer], deadline_ms=deadline_s * 1e3, what_to_try="more time"
         )
+
+    def note_is_settled(self, ticket: int) -> bool:
+        """For those who do not care how a note ended, only that its end need not be remembered."""
+        with self.errors_named():
+            return self.engine.wait_note(ticket, 0.0) is not None
 
     def receive_note(self, channel: int, deadline_s: float) -> tuple[int, bytes] | None:
         self.require_open()

@@ -33,3 +33,5 @@ class Pending:
     deadline_ms: float
     key: BucketKey
     early_wait_ms: tuple[float, float] | None = None
+    bytes_ahead: int = 0
+    """Of operations that were under way when it began."""

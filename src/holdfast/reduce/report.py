@@ -130,6 +130,9 @@ def outcome_of(report: _native.OperationReport, pending: Pending, own_rank: int)
         missing=tuple(report.missing),
         peers=peers,
         late_ratio=late_ratio(report, own_rank),
+        not_received_elements=report.not_received,
+        ownerless_elements=report.ownerless,
+        contributors=report.contributors,
     )
 
 

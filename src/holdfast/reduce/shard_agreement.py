@@ -24,16 +24,23 @@ GiveUp = Callable[[int], None]
 class ShardAgreement:
     def __init__(self, num_ranks: int) -> None:
         self.slow_ranks = SlowRanks(num_ranks)
-        self._num_calls = 0
+        self.num_calls = 0
         self._exchange: int | None = None
 
     def before_call(self, next_operation: int, start: Start, poll: Poll, give_up: GiveUp) -> int | None:
         """To be asked before every bounded call. Not none: from this operation on there is a new division."""
         holds_from = self._conclude(next_operation, poll, give_up)
-        self._num_calls += 1
-        if self._num_calls % INTERVAL == 0:
+        self.num_calls += 1
+        if self.num_calls % INTERVAL == 0:
             self._exchange = start(self.slow_ranks.take_view())
         return holds_from
+
+    def resume(self, num_calls: int, give_up: GiveUp) -> None:
+        """As if so many calls had been made: this rank was away during some of them."""
+        self.num_calls = num_calls
+        if self._exchange is not None:
+            give_up(self._exchange)
+            self._exchange = None
 
     def _conclude(self, next_operation: int, poll: Poll, give_up: GiveUp) -> int | None:
         exchange = self._exchange

@@ -6,6 +6,7 @@ import array
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast import _native
@@ -13,7 +14,7 @@ from holdfast.control.adaptation import Adaptation, PacketsSeen, Timing
 from holdfast.control.hard_bound import HardBound
 from holdfast.control.shards import Division
 from holdfast.errors import OperationError
-from holdfast.link.link import Link, require_finite
+from holdfast.link.link import Link
 from holdfast.outcome import Outcome
 from holdfast.reduce.pending import Memory, Pending
 from holdfast.reduce.report import (
@@ -33,6 +34,13 @@ _GRACE_S = 5.0
 _AGREEMENT_LAYOUT = 0xA9EE
 # Published anew when it has moved by so much.
 _DUTY_BOUND_STEP = 0.05
+
+
+@dataclass(frozen=True)
+class Position:
+    next_operation: int
+    num_calls: int
+    """Of bounded operations, after which agreements are due."""
 
 
 class TransposeAllReduce:
@@ -114,6 +122,19 @@ class TransposeAllReduce:
             self._warmup[pending.operation] = pending
         return pending
 
+    @property
+    def position(self) -> Position:
+        """Where in the order of operations the next call is; the same on all ranks at the same call."""
+        return Position(self._next_operation(), 0 if self._shards is None else self._shards.num_calls)
+
+    def resume(self, next_operation: int, num_calls: int) -> int:
+        """Goes on from where another rank is: this one was away meanwhile. Returns the number of the next operation."""
+        with self.link.errors_named():
+            next_operation = self.link.engine.skip_to(next_operation)
+        if self._shards is not None:
+            self._shards.resume(num_calls, self._give_up_view_exchange)
+        return next_operation
+
     def _next_operation(self) -> int:
         with self.link.errors_named():
             return self.link.engine.next_operation
@@ -137,12 +158,6 @@ class TransposeAllReduce:
                 self._abandoned.discard(operation)
                 self._in_flight.pop(operation, None)
 
-    def barrier(self, deadline_ms: float) -> None:
-        """Returns when every rank has called it, or raises an error that names those that did not."""
-        if not require_finite(deadline_ms) > 0:
-            raise ValueError(f"a deadline of {deadline_ms} ms has passed before it begins")
-        self._exchange([0.0], deadline_ms)
-
     def _submit(
         self,
         memory: Memory,
@@ -150,14 +165,11 @@ class TransposeAllReduce:
         bucket: int | None,
         exact: bool,
         average: bool,
-        exact_deadline_ms: float | None = None,
     ) -> Pending:
         key = (layout, memory.num_bytes)
-        timing = None if exact or self.adaptation is None else self.adaptation.timing(key)
-        if timing is not None:
-            deadline_ms = 2 * timing.stage_ms
-        else:
-            deadline_ms = self.config.exact_deadline_ms if exact_deadline_ms is None else exact_deadline_ms
+        bytes_ahead = 0 if exact else self._bytes_under_way()
+        timing = None if exact or self.adaptation is None else self.adaptation.timing(key, bytes_ahead)
+        deadline_ms = self.config.exact_deadline_ms if timing is None else 2 * timing.stage_ms
         with self.link.errors_named():
             operation = self.link.engine.all_reduce(
                 data=memory.address,
@@ -171,7 +183,15 @@ class TransposeAllReduce:
             )
         self._in_flight[operation] = memory
         early_wait_ms = None if timing is None else timing.early_wait_ms
-        return Pending(operation, bucket, memory, exact, deadline_ms, key, early_wait_ms)
+        return Pending(operation, bucket, memory, exact, deadline_ms, key, early_wait_ms, bytes_ahead)
+
+    def _bytes_under_way(self) -> int:
+        with self.link.errors_named():
+            return sum(
+                memory.num_bytes
+                for operation, memory in self._in_flight.items()
+                if not self.link.engine.has_ended(operation)
+            )
 
     def _finish(self, pending: Pending) -> Outcome:
         try:
@@ -218,21 +238,19 @@ class TransposeAllReduce:
         else:
             self.adopt(HardBound.unmeasured(self.config.exact_deadline_ms))
 
-    def _exchange(self, own: Sequence[float], deadline_ms: float | None = None) -> list[list[float]]:
+    def _exchange(self, own: Sequence[float]) -> list[list[float]]:
         """Every rank's values, by rank."""
-        pending, values = self._start_exchange(own, deadline_ms)
+        pending, values = self._start_exchange(own)
         self._finish(pending)
         return self._by_rank(values)
 
-    def _start_exchange(
-        self, own: Sequence[float], deadline_ms: float | None = None
-    ) -> tuple[Pending, array.array[float]]:
+    def _start_exchange(self, own: Sequence[float]) -> tuple[Pending, array.array[float]]:
         """The sum of vectors in which each rank fills its own place."""
         values = array.array("d", bytes(8 * len(own) * self.link.num_ranks))
         begin = len(own) * self.link.rank
         values[begin : begin + len(own)] = array.array("d", own)
         memory = Memory(values.buffer_info()[0], len(values), _native.Format.f64, values)
-        return self._submit(memory, _AGREEMENT_LAYOUT, None, True, False, deadline_ms), values
+        return self._submit(memory, _AGREEMENT_LAYOUT, None, True, False), values
 
     def _by_rank(self, values: array.array[float]) -> list[list[float]]:
         count = len(values) // self.link.num_ranks
@@ -277,7 +295,8 @@ class TransposeAllReduce:
         if self._shards is not None:
             self._shards.slow_ranks.observe(contribution_rates(report, own_rank, pending.memory.format))
         bound_before = adaptation.bound
-        adaptation.observe(pending.key, stages_seen(report, own_rank), late_ratio(report, own_rank), packets)
+        seen, late = stages_seen(report, own_rank), late_ratio(report, own_rank)
+        adaptation.observe(pending.key, seen, late, packets, pending.bytes_ahead)
         new_bound, new_credit = adaptation.bound is not bound_before, adaptation.credit != self._credit
         if new_bound:
             logger.info("[rank %d] %s", own_rank, adaptation.bound.reason)
@@ -294,6 +313,7 @@ class TransposeAllReduce:
             least_wait_ratio=self.config.early_wait_least_ratio,
             most_wait_ratio=self.config.early_wait_most_ratio,
             wait_floor_ms=self.config.early_wait_floor_ms,
+            repair_grace_ratio=self.config.repair_grace_ratio,
             most_credit=self.config.credit,
         )
         self._publish(self.adaptation)
@@ -337,6 +357,7 @@ def _announced(timing: Timing) -> dict[str, Any]:
     return {
         "early_wait_s": (waits[0] / 1e3, waits[1] / 1e3),
         "samples_us": (_microseconds(samples[0]), _microseconds(samples[1])),
+        "repair_grace_s": timing.repair_grace_ms / 1e3,
     }
 
 

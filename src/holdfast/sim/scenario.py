@@ -59,6 +59,8 @@ class Scenario:
     """Share of operations that want the sum; the others want the mean."""
     deterministic_ratio: float = 0.2
     """Share of runs that sum in rank order."""
+    repaired_ratio: float = 0.5
+    """Share of runs in which lost results are sent again, until t_c_ms of silence."""
     deadline_ms: float = 60
     """Of a bounded operation."""
     exact_deadline_ms: float = 4000

@@ -1,0 +1,418 @@
+"""Replicas stay equal: differences are found by fingerprints, and mended while the next forward and backward run.
+
+After every step each rank sends fingerprints of one slice of its state to the step's referee, who compares them. A rank
+that missed some of a result is *dirty*: it sends fingerprints of everything, and gets the blocks that differ. They
+belong to the state after that step, so they are installed before the next one, when the parameters are still what they
+were; what comes later is dropped and asked for again. Nobody waits for any of it.
+
+A rank that was away while the others went on asks where they are, goes on from there, and has the whole state sent.
+
+Messages are read by a thread of its own. Parameters and optimizer state are at rest between two steps, and the lock
+tells the thread when they are not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from holdfast import _native
+from holdfast.bridge import replica_notes
+from holdfast.bridge.replica_notes import Content, Corruption, Report, Standing, Verdict, Where
+from holdfast.bridge.state_blocks import NamedTensor, StateBlocks
+from holdfast.control.replica_vote import NUM_SLICES, odd_ranks, referee_of, slice_of
+from holdfast.errors import HoldfastError
+from holdfast.link.link import Link
+from holdfast.reduce.transpose import TransposeAllReduce
+
+logger = logging.getLogger(__name__)
+
+_CHANNEL = 0x61
+_NOTE_LIMIT_S = 2.0
+_LOOK_S = 0.1
+_CATCH_UP_LIMIT_S = 0.2
+_CLOSE_LIMIT_S = 2.0
+_KEPT_STEPS = 4
+_FIRST_BUDGET_BYTES, _LEAST_BUDGET_BYTES, _MOST_BUDGET_BYTES = 4 << 20, 256 << 10, 32 << 20
+
+
+@dataclass(frozen=True)
+class ReplicaFigures:
+    """What was found and mended on this rank since `attach`."""
+
+    steps: int = 0
+    dirty_steps: int = 0
+    """After which this rank did not know its state to be that of the others."""
+    withdrawn_steps: int = 0
+    """Whose update was left out here, because less than half of an operation had arrived."""
+    mended_blocks: int = 0
+    mended_bytes: int = 0
+    late_blocks: int = 0
+    """Came after the step before which they had to be installed, and were asked for again."""
+    worst_drift: float = 0.0
+    """The largest |others - own| / |others| over a block, before it was closed."""
+    bytes_sent: int = 0
+    """Fingerprints and blocks, to whomever."""
+    skipped_operations: int = 0
+    """Done by the others while this rank was away."""
+    corruptions: tuple[str, ...] = ()
+    """Differences that no loss explains, wherever they were: which rank, which tensors, after which step."""
+
+
+class ReplicaGuard:
+    def __init__(self, link: Link, reducer: TransposeAllReduce, tensors: Callable[[], Sequence[NamedTensor]]) -> None:
+        self._link = link
+        self._reducer = reducer
+        self._tensors = weakref.WeakMethod(tensors)
+        self._lock = threading.Condition()
+        self._figures = ReplicaFigures()
+        self._standing = Standing(0, 0, 0)
+        self._at_rest = False
+        self._blocks: StateBlocks | None = None
+        self._dirty_since: int | None = None
+        self._first_unsure = 0
+        self._budget_bytes = _FIRST_BUDGET_BYTES
+        self._state_before: dict[int, Report] = {}  # the own fingerprints of the last steps
+        self._reports: dict[int, dict[int, Report]] = {}  # by step, by rank: not settled yet
+        self._arrived: dict[int, dict[int, bytes]] = {}  # blocks to install, by step
+        self._promised: dict[int, int] = {}  # how many of them are on their way, by step
+        self._replies: dict[int, Standing] = {}
+        self._refused: set[int] = set()  # asked after this step, and not sure themselves
+        self._tickets: deque[int] = deque()
+        self._warned_of_layout = False
+        self._closing = threading.Event()
+        listener = (weakref.ref(self), link.engine, self._closing)
+        thread = threading.Thread(target=_listen, args=listener, name="holdfast-replicas", daemon=True)
+        # Also at exit: a thread that comes back from native code into an interpreter that is gone ends the process.
+        self._ending = weakref.finalize(self, _end, self._closing, thread)
+        thread.start()
+
+    @property
+    def figures(self) -> ReplicaFigures:
+        return self._figures
+
+    @property
+    def step(self) -> int:
+        return self._standing.step
+
+    @property
+    def dirty(self) -> bool:
+        return self._dirty_since is not None
+
+    def explain(self) -> str:
+        figures = self._figures
+        said = (
+            f"compared after every step, all of it once in {NUM_SLICES} steps; {figures.steps} steps, "
+            f"{figures.dirty_steps} of them in doubt here, {figures.mended_bytes:,} bytes mended"
+        )
+        return said + (f"; {len(figures.corruptions)} differences that no loss explains" if figures.corruptions else "")
+
+    def close(self) -> None:
+        with self._lock:
+            self._at_rest = False
+        self._ending()
+
+    # -- around the optimizer's step, on the thread that trains -----------------------------------------------------------
+
+    def before_step(self) -> None:
+        """Parameters and optimizer state are still those after the last step: what was sent of it is installed."""
+        with self._lock:
+            self._install()
+            self._at_rest = False
+
+    def after_step(self, *, missed: bool, withdrawn: bool) -> None:
+        """`missed`: this rank may have applied something else than the others. `withdrawn`: it has applied nothing."""
+        if withdrawn:
+            self._catch_up()
+        with self._lock:
+            position = self._reducer.position
+            self._standing = Standing(self._standing.step + 1, position.next_operation, position.num_calls)
+            if missed:
+                self._doubt()
+            self._figures = replace(
+                self._figures,
+                steps=self._figures.steps + 1,
+                dirty_steps=self._figures.dirty_steps + self.dirty,
+                withdrawn_steps=self._figures.withdrawn_steps + withdrawn,
+            )
+            if (tensors := self._tensors()) is not None:
+                self._blocks = StateBlocks(tensors())
+                self._at_rest = True
+                self._report(self._blocks)
+        self._forget_notes()
+
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """While somebody else makes the replicas equal; after it they are."""
+        with self._lock:
+            at_rest, self._at_rest = self._at_rest, False
+        yield
+        with self._lock:
+            self._at_rest = at_rest
+            self._arrived.clear()
+            self._dirty_since = None
+
+    def _doubt(self) -> None:
+        self._dirty_since = self._standing.step
+        self._first_unsure = 0
+
+    def _report(self, blocks: StateBlocks) -> None:
+        step = self._standing.step
+        compared = range(blocks.num_blocks) if self.dirty else slice_of(step, blocks.num_blocks)
+        report = Report(
+            self._standing,
+            blocks.layout,
+            self.dirty,
+            self._first_unsure,
+            self._budget_bytes,
+            tuple(blocks.fingerprints(compared)),
+        )
+        self._state_before[step] = report
+        for old in [kept for kept in self._state_before if kept <= step - _KEPT_STEPS]:
+            del self._state_before[old]
+        if self.dirty:
+            self._refused.clear()
+            self._ask(report)
+        else:
+            referee = referee_of(step, self._link.num_ranks, self._link.gone_peers())
+            if referee is not None and referee != self._link.rank:
+                self._send(referee, report.encode())
+        for waiting in sorted(self._reports):
+            if waiting <= step:
+                self._settle(waiting, final=waiting < step)
+
+    def _ask(self, report: Report) -> None:
+        """Of those that have not refused, the first whose turn it is. Where nobody is sure, the lowest rank is right."""
+        gone = self._link.gone_peers()
+        asked = referee_of(report.step, self._link.num_ranks, gone | self._refused | {self._link.rank})
+        if asked is not None:
+            self._send(asked, report.encode())
+        elif self._refused and self._link.rank == min(set(range(self._link.num_ranks)) - gone):
+            self._dirty_since = None
+
+    def _install(self) -> None:
+        step = self._standing.step
+        arrived = self._arrived.pop(step, {})
+        self._arrived = {later: content for later, content in self._arrived.items() if later > step}
+        promised = self._promised.pop(step, 0)
+        self._promised = {later: count for later, count in self._promised.items() if later > step}
+        if self._blocks is None:
+            return
+        drift = self._figures.worst_drift
+        for block in sorted(arrived):
+            drift = max(drift, self._blocks.write(block, arrived[block]))
+            if block == self._first_unsure:
+                self._first_unsure += 1
+        if self.dirty and arrived and self._first_unsure >= self._blocks.num_blocks:
+            self._dirty_since = None  # every block was sent since the doubt began, and has been updated alike since
+        if promised > len(arrived):
+            self._budget_bytes = max(_LEAST_BUDGET_BYTES, self._budget_bytes // 2)
+        elif promised:
+            self._budget_bytes = min(_MOST_BUDGET_BYTES, 2 * self._budget_bytes)
+        self._figures = replace(
+            self._figures,
+            mended_blocks=self._figures.mended_blocks + len(arrived),
+            mended_bytes=self._figures.mended_bytes + sum(map(len, arrived.values())),
+            worst_drift=drift,
+        )
+
+    def _catch_up(self) -> None:
+        """Asks where the others are, and goes on from there if that is further."""
+        peers = set(range(self._link.num_ranks)) - {self._link.rank} - self._link.gone_peers()
+        with self._lock:
+            self._replies.clear()
+            for peer in peers:
+                self._send(peer, Where().encode())
+            self._lock.wait_for(lambda: self._replies.keys() >= peers, _CATCH_UP_LIMIT_S)
+            furthest = max(self._replies.values(), key=lambda standing: standing.step, default=self._standing)
+            if furthest.step <= self._standing.step + 1:
+                return
+            before = self._reducer.position.next_operation
+            skipped = self._reducer.resume(furthest.next_operation, furthest.num_calls) - before
+            logger.warning(
+                "[rank %d] was away for %d steps (%d operations): going on with the others from step %d",
+                self._link.rank,
+                furthest.step - self._standing.step - 1,
+                skipped,
+                furthest.step + 1,
+            )
+            # One less: what follows counts the step that is just over.
+            self._standing = Standing(furthest.step - 1, furthest.next_operation, furthest.num_calls)
+            self._figures = replace(self._figures, skipped_operations=self._figures.skipped_operations + skipped)
+
+    # -- what others say, on the thread that listens ----------------------------------------------------------------------
+
+    def take(self, sender: int, note: bytes) -> None:
+        message = replica_notes.decode(note)
+        with self._lock:
+            if self._closing.is_set():
+                return
+            match message:
+                case Where():
+                    self._send(sender, self._standing.encode())
+                case Standing():
+                    self._replies[sender] = message
+                    self._lock.notify_all()
+                case Report():
+                    self._take_report(sender, message)
+                case Content():
+                    self._take_content(message)
+                case Verdict():
+                    self._take_verdict(sender, message)
+                case Corruption():
+                    self._take_corruption(message)
+
+    def _take_report(self, sender: int, report: Report) -> None:
+        if report.step > self._standing.step + 2 * NUM_SLICES or len(self._reports) > 4 * NUM_SLICES:
+            return  # this rank is far behind, and no judge of it
+        self._reports.setdefault(report.step, {})[sender] = report
+        if report.step <= self._standing.step and self._at_rest:
+            self._settle(report.step, final=False)
+
+    def _take_content(self, message: Content) -> None:
+        standing, blocks = self._standing, self._blocks
+        too_late = message.step < standing.step or (message.step == standing.step and not self._at_rest)
+        if (
+            blocks is None
+            or message.block >= blocks.num_blocks
+            or len(message.content) != blocks.size_of(message.block)
+        ):
+            return
+        if too_late:
+            self._figures = replace(self._figures, late_blocks=self._figures.late_blocks + 1)
+        elif self.dirty and message.step <= standing.step + NUM_SLICES:
+            self._arrived.setdefault(message.step, {})[message.block] = message.content
+
+    def _take_verdict(self, sender: int, verdict: Verdict) -> None:
+        own = self._state_before.get(verdict.step)
+        if self._dirty_since is None or verdict.step < self._dirty_since:
+            return
+        if verdict.refused:
+            if own is not None and verdict.step == self._standing.step and sender not in self._refused:
+                self._refused.add(sender)
+                self._ask(own)
+        elif verdict.compared and not verdict.unequal:
+            self._dirty_since = None
+        elif verdict.step <= self._standing.step + NUM_SLICES:
+            self._promised[verdict.step] = verdict.sent
+
+    def _take_corruption(self, found: Corruption) -> None:
+        if self._blocks is None or found.rank >= self._link.num_ranks:
+            return
+        names = self._blocks.names_in(block for block in found.blocks if block < self._blocks.num_blocks)
+        text = f"rank {found.rank} after step {found.step}: {', '.join(names)}"
+        logger.error(
+            "[rank %d] no loss explains why the state of %s differs from the others'; it is fetched again. "
+            "Memory or a processor may be faulty, or the training is not the same on all ranks",
+            self._link.rank,
+            text,
+        )
+        self._figures = replace(self._figures, corruptions=(*self._figures.corruptions, text))
+        if found.rank == self._link.rank:
+            self._doubt()
+
+    # -- as a referee -------------------------------------------------------------------------------------------------------
+
+    def _settle(self, step: int, *, final: bool) -> None:
+        """Answers those that ask, and compares what the others reported after a step. `final`: nobody is waited for."""
+        blocks = self._blocks
+        if blocks is None:
+            return
+        reports = self._reports[step]
+        for rank in [rank for rank, report in reports.items() if report.dirty]:
+            self._serve(rank, reports.pop(rank), blocks)
+        own = self._state_before.get(step)
+        expected = set(range(self._link.num_ranks)) - {self._link.rank} - self._link.gone_peers()
+        if not final and own is not None and not reports.keys() >= expected:
+            return
+        del self._reports[step]
+        if own is not None and not own.dirty:
+            reports[self._link.rank] = own
+            self._vote(step, reports, blocks)
+
+    def _vote(self, step: int, reports: dict[int, Report], blocks: StateBlocks) -> None:
+        compared = slice_of(step, blocks.num_blocks)
+        voters = {
+            rank: report.fingerprints
+            for rank, report in reports.items()
+            if report.layout == blocks.layout and len(report.fingerprints) == len(compared)
+        }
+        if len(voters) < len(reports):
+            self._warn_of_layout(sorted(reports.keys() - voters.keys()))
+        if 2 * len(voters) <= self._link.num_ranks:
+            return
+        for rank, places in odd_ranks(voters).items():
+            found = Corruption(step, rank, tuple(compared[place] for place in places))
+            for peer in range(self._link.num_ranks):
+                if peer != self._link.rank:
+                    self._send(peer, found.encode())
+            self._take_corruption(found)
+
+    def _serve(self, rank: int, report: Report, blocks: StateBlocks) -> None:
+        """Sends blocks that differ, or, if this rank is a step further, the next ones whatever they are."""
+        if report.layout != blocks.layout:
+            self._warn_of_layout([rank])
+            return
+        step = self._standing.step
+        if self.dirty or not self._at_rest:
+            self._send(rank, Verdict.refusal(report.step).encode())
+            return
+        comparable = report.step == step and len(report.fingerprints) == blocks.num_blocks
+        if comparable:
+            own = blocks.fingerprints(range(blocks.num_blocks))
+            wanted = [block for block, value in enumerate(own) if value != report.fingerprints[block]]
+        else:
+            wanted = list(range(min(report.first_unsure, blocks.num_blocks), blocks.num_blocks))
+        room = max(1, min(report.budget_bytes, _MOST_BUDGET_BYTES) // blocks.block_bytes)
+        sent = wanted[:room]
+        self._send(rank, Verdict(step, blocks.num_blocks if comparable else 0, len(wanted), len(sent)).encode())
+        for block in sent:
+            self._send(rank, Content(step, block, blocks.read(block)).encode())
+
+    def _warn_of_layout(self, ranks: Sequence[int]) -> None:
+        if self._warned_of_layout:
+            return
+        self._warned_of_layout = True
+        logger.warning(
+            "[rank %d] the state of ranks %s has other tensors than this rank's (an optimizer that is sharded or was not "
+            "stepped everywhere?): replicas that differ in it are not compared",
+            self._link.rank,
+            ranks,
+        )
+
+    # -- notes ---------------------------------------------------------------------------------------------------------------
+
+    def _send(self, peer: int, note: bytes) -> None:
+        self._tickets.append(self._link.send_note(peer, _CHANNEL, note, _NOTE_LIMIT_S))
+        self._figures = replace(self._figures, bytes_sent=self._figures.bytes_sent + len(note))
+
+    def _forget_notes(self) -> None:
+        """What became of a note does not matter, but it is kept until somebody asks."""
+        for _ in range(len(self._tickets)):
+            ticket = self._tickets.popleft()
+            if not self._link.note_is_settled(ticket):
+                self._tickets.append(ticket)
+
+
+def _listen(reference: weakref.ref[ReplicaGuard], engine: _native.Engine, closing: threading.Event) -> None:
+    """Keeps the engine while it waits, not the guard nor the link: whoever forgets those closes the engine."""
+    while not closing.is_set():
+        try:
+            received = engine.receive_note(_CHANNEL, _LOOK_S)
+            if received is not None and (guard := reference()) is not None:
+                guard.take(*received)
+                del guard
+        except (HoldfastError, RuntimeError) as error:
+            logger.debug("replicas are not compared any more: %s", error)
+            return
+
+
+def _end(closing: threading.Event, thread: threading.Thread) -> None:
+    closing.set()
+    if threading.current_thread() is not thread:  # the last to let go of the guard may be its own thread
+        thread.join(_CLOSE_LIMIT_S)
