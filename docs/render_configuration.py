@@ -26,8 +26,8 @@ Nothing here has to be set. A value is taken from the first of:
 
 `holdfast config` prints the resolved values and where each came from; `--explain` adds what they mean. An unknown name
 or a value of the wrong type is a `ConfigError`. `protection`, `deterministic`, `warmup_operations`, `uneven_shards`,
-`hadamard`, the job key, and whether `deadline_ms` is given must be the same on all ranks; joining fails otherwise, with
-an error that names the ranks.
+`hadamard`, `hierarchy`, the job key, and whether `deadline_ms` is given must be the same on all ranks; joining fails
+otherwise, with an error that names the ranks.
 So must `wire`: with two of them the first operation ends in a `BucketMismatch`.
 """
 
@@ -46,6 +46,8 @@ def _type_name(hint: object) -> str:
     if typing.get_origin(hint) is typing.Literal:
         return " or ".join(f"`{value}`" for value in typing.get_args(hint))
     options = [option for option in typing.get_args(hint) or (hint,) if option is not type(None)]
+    if len(options) > 1:
+        return " or ".join(map(_type_name, options))
     return {bool: "true or false", int: "whole number", float: "number", str: "text"}[options[0]]
 
 

@@ -100,6 +100,9 @@ def test_text_from_the_environment_gets_the_type_of_its_field(name: str, text: s
         ("wire", None),
         ("rounding", "nearest"),
         ("hadamard", True),
+        ("hierarchy", "many"),
+        ("hierarchy", 2.5),
+        ("hierarchy", True),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_a_config_error_that_names_the_setting(name: str, value: Any) -> None:
@@ -122,6 +125,8 @@ def test_a_value_of_the_wrong_kind_is_a_config_error_that_names_the_setting(name
         {"heartbeat_ms": 600, "silence_limit_ms": 1_000},
         {"warmup_operations": 0},
         {"warmup_operations": -1, "deadline_ms": 5},
+        {"hierarchy": 1},
+        {"hierarchy": -4},
         {"credit": 256},
         {"credit": -1},
         {"port": 65_536},
@@ -151,6 +156,8 @@ def test_values_out_of_range_are_refused(settings: dict[str, Any]) -> None:
         {"datagram_bytes": 576},
         {"datagram_bytes": 16_320},
         {"heartbeat_ms": 500, "silence_limit_ms": 1_000},
+        {"hierarchy": 2},
+        {"hierarchy": "auto"},
         {"hadamard": "on", "wire": "bf16"},
         {"hadamard": "auto", "wire": "bf16", "rounding": "feedback"},  # is off then
         {"hadamard": "on", "rounding": "feedback"},  # nothing is rounded

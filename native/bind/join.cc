@@ -36,24 +36,26 @@ void bind_join_messages(nb::module_& module) {
       .def(
           "__init__",
           [](Introduction* self, Protection protection, bool deterministic, bool measures_deadline, bool uneven_shards,
-             HadamardChoice hadamard, std::uint32_t warmup_operations, const nb::bytes& key_fingerprint,
-             std::string host_identity) {
+             HadamardChoice hadamard, std::uint16_t hierarchy, std::uint32_t warmup_operations,
+             const nb::bytes& key_fingerprint, std::string host_identity) {
             new (self) Introduction{protection,
                                     deterministic,
                                     measures_deadline,
                                     uneven_shards,
                                     hadamard,
+                                    hierarchy,
                                     warmup_operations,
                                     array_of<16>(key_fingerprint, "a fingerprint has 16 bytes"),
                                     std::move(host_identity)};
           },
           nb::kw_only(), "protection"_a, "deterministic"_a, "measures_deadline"_a, "uneven_shards"_a, "hadamard"_a,
-          "warmup_operations"_a, "key_fingerprint"_a, "host_identity"_a)
+          "hierarchy"_a, "warmup_operations"_a, "key_fingerprint"_a, "host_identity"_a)
       .def_ro("protection", &Introduction::protection)
       .def_ro("deterministic", &Introduction::deterministic)
       .def_ro("measures_deadline", &Introduction::measures_deadline)
       .def_ro("uneven_shards", &Introduction::uneven_shards)
       .def_ro("hadamard", &Introduction::hadamard)
+      .def_ro("hierarchy", &Introduction::hierarchy, "0: off; 1: as the hosts suggest; else this many groups.")
       .def_ro("warmup_operations", &Introduction::warmup_operations)
       .def_prop_ro("key_fingerprint", [](const Introduction& self) { return bytes_of(self.key_fingerprint); })
       .def_ro("host_identity", &Introduction::host_identity)

@@ -124,12 +124,16 @@ void bind_sim(nb::module_& module) {
 
   nb::class_<sim::SentMessage>(module, "SimMessage", "The elements of one rank's message to another, as they left.")
       .def_ro("operation", &sim::SentMessage::operation)
+      .def_ro("between_groups", &sim::SentMessage::between_groups, "Of a hierarchical operation.")
       .def_prop_ro("is_result", [](const sim::SentMessage& message) { return message.stage == Stage::result; })
       .def_ro("sender", &sim::SentMessage::from)
       .def_ro("receiver", &sim::SentMessage::to)
       .def_prop_ro("first_s", [](const sim::SentMessage& message) { return to_seconds(message.sending.first_at); })
       .def_prop_ro("last_s", [](const sim::SentMessage& message) { return to_seconds(message.sending.last_at); })
-      .def_prop_ro("num_datagrams", [](const sim::SentMessage& message) { return message.sending.num_datagrams; });
+      .def_prop_ro("num_datagrams", [](const sim::SentMessage& message) { return message.sending.num_datagrams; })
+      .def_prop_ro(
+          "payload_bytes", [](const sim::SentMessage& message) { return message.sending.payload_bytes; },
+          "Of elements alone, without headers and tags.");
 
   nb::class_<sim::RunResult>(module, "SimRun", "What one simulated run came to.")
       .def_ro("seed", &sim::RunResult::seed)

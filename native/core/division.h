@@ -16,6 +16,16 @@ constexpr ElementRange shard_range(std::uint32_t total, std::uint32_t num_ranks,
   return {begin, begin + base + (shard < larger ? 1 : 0)};
 }
 
+// The same in whole blocks: what lies on the grid of the whole lies on that of its shards.
+constexpr ElementRange shard_of_blocks(std::uint32_t total, std::uint32_t num_ranks, std::uint32_t shard) {
+  const std::uint32_t num_blocks = total / block_elements + (total % block_elements != 0 ? 1 : 0);
+  const ElementRange blocks = shard_range(num_blocks, num_ranks, shard);
+  const auto element = [total](std::uint32_t block) {
+    return block > total / block_elements ? total : block * block_elements;
+  };
+  return {element(blocks.begin), element(blocks.end)};
+}
+
 // Responsibility rotates by one with every operation, so that tail drops do not always hit the same parameters.
 constexpr std::uint32_t responsible_shard(std::uint32_t rank, std::uint32_t operation, std::uint32_t num_ranks) {
   return (rank + operation % num_ranks) % num_ranks;

@@ -51,6 +51,7 @@ bool had_no_room(Drop drop) {
 
 Endpoint::Endpoint(const EndpointSettings& settings, Time now)
     : settings_(checked(settings)),
+      hierarchy_(settings.rank, settings.num_ranks, settings.num_groups),
       paths_(settings.num_ranks),
       known_states_(settings.num_ranks, PeerState::joining),
       failed_authentications_(settings.num_ranks, 0),
@@ -89,6 +90,7 @@ Endpoint::Endpoint(const EndpointSettings& settings, Time now)
 std::uint32_t Endpoint::call(Time now, const Call& call) {
   const std::uint32_t number = next_operation_++;
   if (forgotten_.erase(number) != 0) {
+    forgotten_.erase(number | between_groups_bit);
     report_forgotten(call, number);
     return number;
   }
@@ -97,19 +99,20 @@ std::uint32_t Endpoint::call(Time now, const Call& call) {
     found = open_operation(now, number, Operation::identity_of(call), settings_.rank);
   }
   found->second->on_call(now, call);
-  after_event(found);
+  after_event(now, number);
   return number;
 }
 
-void Endpoint::skip_to(Time, std::uint32_t operation) {
+void Endpoint::skip_to(Time now, std::uint32_t operation) {
   if (operation <= next_operation_) return;
-  for (auto found = operations_.lower_bound(next_operation_); found != operations_.end() && found->first < operation;) {
-    const auto skipped = found++;
-    skipped->second->abandon();
-    after_event(skipped);
+  for (const std::uint32_t number : open_numbers()) {
+    const auto found = operations_.find(number);
+    if (found == operations_.end() || call_of(number) < next_operation_ || call_of(number) >= operation) continue;
+    if (!found->second->called()) found->second->abandon();
+    after_event(now, number);
   }
   next_operation_ = operation;
-  forgotten_.erase(forgotten_.begin(), forgotten_.lower_bound(operation));
+  std::erase_if(forgotten_, [operation](std::uint32_t number) { return call_of(number) < operation; });
 }
 
 Endpoint::OpenOperations::iterator Endpoint::open_operation(Time now, std::uint32_t number,
@@ -117,8 +120,9 @@ Endpoint::OpenOperations::iterator Endpoint::open_operation(Time now, std::uint3
                                                             std::uint16_t identified_by) {
   Outbox& outbox = *this;
   return operations_
-      .emplace(number, std::make_unique<Operation>(number, settings_.rank, settings_.num_ranks, identity, identified_by,
-                                                   now, parameters_for(number), outbox, pool_))
+      .emplace(number,
+               std::make_unique<Operation>(number, settings_.rank, settings_.num_ranks, identity, identified_by, now,
+                                           parameters_for(call_of(number)), outbox, pool_, hierarchy_.part_of(number)))
       .first;
 }
 
@@ -219,7 +223,7 @@ std::optional<Drop> Endpoint::accept(Time now, std::span<std::uint8_t> datagram,
   }
   const auto drop = dispatch(now, header, payload, age);
   if (!drop || !had_no_room(*drop)) path.acknowledge(now, header, age);
-  forward_path_events(header.sender);
+  forward_path_events(now, header.sender);
   if (path.state() != known_states_[header.sender]) notice_peer_changes(now);
   return drop;
 }
@@ -245,18 +249,23 @@ std::optional<Drop> Endpoint::dispatch(Time now, const Header& header, std::span
 
 std::optional<Drop> Endpoint::to_operation(Time now, const Header& header, std::span<const std::uint8_t> payload) {
   const std::uint32_t number = header.operation;
+  if (is_between_groups(number) && hierarchy_.flat()) return Drop::beyond_window;
   auto found = operations_.find(number);
   if (found == operations_.end()) {
-    if (number < next_operation_ || forgotten_.contains(number)) {
+    if (is_past(number)) {
       if (header.type == PacketType::end) return std::nullopt;  // an end repeated, nothing lost
-      if (const auto ended = retired_ends_.find(number); ended != retired_ends_.end()) {
+      if (const auto ended = retired_ends_.find(age_of(number)); ended != retired_ends_.end()) {
         count_late(now, header, payload.size(), ended->second);
       }
       return Drop::late;
     }
-    if (number - next_operation_ >= settings_.max_open_operations) return Drop::beyond_window;
+    if (call_of(number) >= next_operation_ && call_of(number) - next_operation_ >= settings_.max_open_operations)
+      return Drop::beyond_window;
     if (header.total * std::uint64_t{element_bytes(header.format)} > settings_.max_operation_bytes)
       return Drop::oversized;
+    // Of the other groups only those with this rank's place have to do with it, except for one that says that it called
+    // something else.
+    if (!hierarchy_.part_of(number).team.has(header.sender) && header.type != PacketType::end) return Drop::misplaced;
     const Operation::Identity identity = Operation::identity_of(header);
     if (!may_hold_early(Operation::bookkeeping_bytes(identity, settings_.num_ranks))) return Drop::early_over_cap;
     found = open_operation(now, number, identity, header.sender);
@@ -265,7 +274,7 @@ std::optional<Drop> Endpoint::to_operation(Time now, const Header& header, std::
   if (drop == Drop::late && !found->second->closed_without(header.sender)) {
     count_late(now, header, payload.size(), found->second->early_ends());
   }
-  after_event(found);
+  after_event(now, number);
   return drop;
 }
 
@@ -282,7 +291,7 @@ bool Endpoint::fill(Time now, TransmitBatch& batch, std::uint64_t card_queue_byt
     if (!paths_[peer] || !paths_[peer]->fill(now, batch, card)) continue;
     if (!paths_[peer]->rate().same_host()) card_rate_.on_sent(batch.total_bytes);
     next_to_fill_ = static_cast<std::uint16_t>((peer + 1) % settings_.num_ranks);
-    forward_path_events(peer);
+    forward_path_events(now, peer);
     return true;
   }
   return false;
@@ -290,17 +299,29 @@ bool Endpoint::fill(Time now, TransmitBatch& batch, std::uint64_t card_queue_byt
 
 // ---------------------------------------------------------------------------------------------------- bookkeeping
 
-void Endpoint::after_event(OpenOperations::iterator found) {
+void Endpoint::after_event(Time now, std::uint32_t number) {
+  if (!hierarchy_.flat()) {
+    sum_groups(now, call_of(number));
+    settle(call_of(number) | between_groups_bit);
+  }
+  settle(call_of(number));
+}
+
+// Reports an operation that has ended, and forgets one that owes nothing any more.
+void Endpoint::settle(std::uint32_t number) {
+  const auto found = operations_.find(number);
+  if (found == operations_.end()) return;
   const Operation& operation = *found->second;
-  if (operation.ended() && reported_.insert(found->first).second) {
+  if (operation.ended() && !is_between_groups(number) && reported_.insert(number).second) {
     reports_.push_back(operation.report());
     complete_report(reports_.back());
   }
   if (!operation.retired()) return;
-  if (!operation.called()) forgotten_.insert(found->first);
-  reported_.erase(found->first);
+  if (!operation.called() && may_be_called(number)) forgotten_.insert(number);
+  if (operation.called()) forgotten_.erase(number | between_groups_bit);
+  reported_.erase(number);
   if (operation.called() && !operation.closed_without_somebody()) {
-    retired_ends_.insert_or_assign(found->first, operation.early_ends());
+    retired_ends_.insert_or_assign(age_of(number), operation.early_ends());
     if (retired_ends_.size() > settings_.max_open_operations) retired_ends_.erase(retired_ends_.begin());
   }
   operations_.erase(found);
@@ -320,11 +341,22 @@ void Endpoint::complete_report(OperationReport& report) {
   report.datagrams_received = received - std::exchange(reported_received_, received);
 }
 
-void Endpoint::sweep_operations() {
-  for (auto next = operations_.begin(); next != operations_.end();) after_event(next++);
+void Endpoint::sweep_operations(Time now) {
+  for (const std::uint32_t number : open_numbers()) after_event(now, number);
 }
 
-void Endpoint::forward_path_events(std::uint16_t peer) {
+std::vector<std::uint32_t> Endpoint::open_numbers() const {
+  std::vector<std::uint32_t> numbers;
+  for (const auto& [number, operation] : operations_) numbers.push_back(number);
+  return numbers;
+}
+
+const Operation* Endpoint::operation(std::uint32_t number) const {
+  const auto found = operations_.find(number);
+  return found == operations_.end() ? nullptr : found->second.get();
+}
+
+void Endpoint::forward_path_events(Time now, std::uint16_t peer) {
   const auto sent = paths_[peer]->take_sent();
   const auto finished = paths_[peer]->take_finished();
   if (sent.empty() && finished.empty()) return;
@@ -335,7 +367,7 @@ void Endpoint::forward_path_events(std::uint16_t peer) {
     for (auto& [number, operation] : operations_) operation->on_message_finished(peer, message);
     settle_notes(NoteFate::delivered, peer, message);
   }
-  sweep_operations();
+  sweep_operations(now);
 }
 
 void Endpoint::settle_notes(NoteFate fate, std::uint16_t peer, std::uint32_t message) {
@@ -371,7 +403,7 @@ void Endpoint::notice_peer_changes(Time now) {
     });
     for (auto& [number, operation] : operations_) operation->on_peer_gone(now, peer);
   }
-  sweep_operations();
+  sweep_operations(now);
 }
 
 // ---------------------------------------------------------------------------------------------------- time
@@ -383,14 +415,15 @@ void Endpoint::on_timer(Time now) {
     if (!paths_[peer]) continue;
     if (slept) paths_[peer]->forgive_silence(now);
     paths_[peer]->on_timer(now);
-    forward_path_events(peer);
+    forward_path_events(now, peer);
   }
   notice_peer_changes(now);
   expire_notes(now);
-  for (auto next = operations_.begin(); next != operations_.end();) {
-    const auto current = next++;
-    current->second->on_timer(now);
-    after_event(current);
+  for (const std::uint32_t number : open_numbers()) {
+    const auto found = operations_.find(number);
+    if (found == operations_.end()) continue;  // one event can settle two parts of a call
+    found->second->on_timer(now);
+    after_event(now, number);
   }
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/card_rate.h"
+#include "core/hierarchy.h"
 #include "core/note_inbox.h"
 #include "core/operation.h"
 #include "core/path.h"
@@ -26,6 +27,7 @@ struct PeerSettings {
 struct EndpointSettings {
   std::uint16_t rank = 0;
   std::uint16_t num_ranks = 1;
+  std::uint16_t num_groups = 1;  // of neighbouring ranks, see hierarchy.h; 1: all ranks are one
   std::uint32_t job = 0;
   std::uint32_t epoch = 0;
   JobKey job_key{};
@@ -102,6 +104,8 @@ class Endpoint final : private Outbox {
   // Nothing is on its way to anybody: a good moment to leave.
   bool owes_nothing() const;
   std::size_t open_operations() const { return operations_.size(); }
+  // By its number on the wire; null: not open.
+  const Operation* operation(std::uint32_t number) const;
   std::size_t early_bytes() const;
   std::uint32_t next_operation() const { return next_operation_; }
 
@@ -132,18 +136,24 @@ class Endpoint final : private Outbox {
   const Parameters& parameters_for(std::uint32_t operation) const;
   OpenOperations::iterator open_operation(Time now, std::uint32_t number, const Operation::Identity& identity,
                                           std::uint16_t identified_by);
-  void after_event(OpenOperations::iterator operation);
+  bool may_be_called(std::uint32_t number) const;
+  bool is_past(std::uint32_t number) const;
+  void after_event(Time now, std::uint32_t number);
+  void sum_groups(Time now, std::uint32_t call);
+  void settle(std::uint32_t number);
   void complete_report(OperationReport& report);
   void share_bandwidth();
   CardUse card_use(std::uint64_t queue_bytes) const;
-  void sweep_operations();
-  void forward_path_events(std::uint16_t peer);
+  void sweep_operations(Time now);
+  std::vector<std::uint32_t> open_numbers() const;
+  void forward_path_events(Time now, std::uint16_t peer);
   void notice_peer_changes(Time now);
   void expire_notes(Time now);
   void settle_notes(NoteFate fate, std::uint16_t peer, std::uint32_t message);
   void report_forgotten(const Call& call, std::uint32_t number);
 
   EndpointSettings settings_;
+  Hierarchy hierarchy_;
   BufferPool pool_;
   std::vector<std::unique_ptr<Path>> paths_;  // by rank; null for the own
   std::vector<NoteInbox> inboxes_;
@@ -159,10 +169,10 @@ class Endpoint final : private Outbox {
   std::uint16_t next_to_fill_ = 0;
 
   std::vector<Parameters> parameters_{Parameters{}};  // ascending by from_operation
-  OpenOperations operations_;
-  std::set<std::uint32_t> reported_;                 // of the open ones
-  std::map<std::uint32_t, EarlyEnds> retired_ends_;  // of the latest that retired, with all ranks heard
-  std::set<std::uint32_t> forgotten_;                // never called, given up; at or above next_operation_
+  OpenOperations operations_;                         // by their number on the wire
+  std::set<std::uint32_t> reported_;                  // of the open ones
+  std::map<std::uint32_t, EarlyEnds> retired_ends_;   // of the latest that retired, with all ranks heard; by `age_of`
+  std::set<std::uint32_t> forgotten_;                 // never called, given up, and may be called yet
   std::uint32_t next_operation_ = 0;
 
   std::vector<std::uint32_t> next_note_;  // per peer

@@ -99,6 +99,7 @@ std::vector<std::uint8_t> encode(const Introduction& introduction) {
       .put(flag(introduction.measures_deadline))
       .put(flag(introduction.uneven_shards))
       .put(static_cast<std::uint8_t>(introduction.hadamard))
+      .put(introduction.hierarchy)
       .put(introduction.warmup_operations)
       .put(introduction.key_fingerprint)
       .put_text(introduction.host_identity, max_host_identity_bytes)
@@ -121,6 +122,8 @@ std::optional<Introduction> decode_introduction(std::span<const std::uint8_t> me
   introduction.measures_deadline = measures_deadline == 1;
   introduction.uneven_shards = uneven_shards == 1;
   introduction.hadamard = static_cast<HadamardChoice>(hadamard);
+  introduction.hierarchy = reader.get<std::uint16_t>();
+  reader.expect(introduction.hierarchy <= max_ranks);
   introduction.warmup_operations = reader.get<std::uint32_t>();
   reader.get(introduction.key_fingerprint);
   introduction.host_identity = reader.get_text(max_host_identity_bytes);

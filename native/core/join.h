@@ -36,6 +36,7 @@ struct Introduction {
   bool measures_deadline = false;  // else one was given
   bool uneven_shards = false;
   HadamardChoice hadamard = HadamardChoice::off;
+  std::uint16_t hierarchy = 0;  // 0: off; 1: as the hosts suggest; else this many groups
   std::uint32_t warmup_operations = 0;
   std::array<std::uint8_t, 16> key_fingerprint{};
   std::string host_identity;  // printable, not empty

@@ -5,16 +5,31 @@
 #include <utility>
 
 namespace holdfast {
+namespace {
+
+// What lies in `part` of them, counted from its beginning.
+std::vector<Gap> within(ElementRange part, const std::vector<Gap>& gaps) {
+  std::vector<Gap> inside;
+  for (const Gap& gap : gaps) {
+    const ElementRange common{std::max(gap.range.begin, part.begin), std::min(gap.range.end, part.end)};
+    if (common.begin >= common.end) continue;
+    inside.push_back({{common.begin - part.begin, common.end - part.begin}, gap.missing_per_element});
+  }
+  return inside;
+}
+
+}  // namespace
 
 Operation::Operation(std::uint32_t number, std::uint16_t rank, std::uint16_t num_ranks, const Identity& identity,
                      std::uint16_t identified_by, Time now, const Parameters& parameters, Outbox& outbox,
-                     BufferPool& pool)
+                     BufferPool& pool, const Part& part)
     : number_(number),
       rank_(rank),
       num_ranks_(num_ranks),
+      part_(part),
       identity_(identity),
       parameters_(parameters),
-      division_(division_of(identity, num_ranks, parameters_)),
+      division_(division_of(identity, parameters_)),
       own_shard_(shard_of(rank)),
       outbox_(outbox),
       pool_(pool),
@@ -22,26 +37,30 @@ Operation::Operation(std::uint32_t number, std::uint16_t rank, std::uint16_t num
       identified_by_(identified_by),
       opened_at_(now),
       last_packet_at_(now),
-      stage_bound_(parameters.t_b),
-      sum_(own_shard_.size(), identity.format, rank, num_ranks, pool),
+      stage_bound_(part.kind == Part::Kind::whole ? parameters.t_b : parameters.t_b / 2),
+      sum_(own_shard_.size(), identity.format, part.team.place_of(rank), part.team.size, pool, part.ranks_each),
       early_bytes_(bookkeeping_bytes(identity, num_ranks)),
       chunk_elements_(outbox.chunk_elements(identity.format)),
       streamed_((own_shard_.size() + chunk_elements_ - 1) / chunk_elements_, false) {
   if (parameters_.deterministic) sum_.sum_in_rank_order();
-  for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) {
+  for (const std::uint16_t peer : part_.team) {
     peers_[peer].shard = shard_of(peer);
     peers_[peer].result = Presence(peers_[peer].shard.size());
   }
 }
 
-const Division& Operation::division_of(const Identity& identity, std::uint16_t num_ranks,
-                                       const Parameters& parameters) {
-  if (identity.delivery == Delivery::exact) return Division::even();
-  return parameters.division.of_bucket(identity.total, num_ranks);
+const Division& Operation::division_of(const Identity& identity, const Parameters& parameters) const {
+  if (identity.delivery == Delivery::exact || part_.kind != Part::Kind::whole) return Division::even();
+  return parameters.division.of_bucket(identity.total, num_ranks_);
 }
 
 ElementRange Operation::shard_of(std::uint16_t rank) const {
-  return division_.shard(identity_.total, num_ranks_, rank, number_);
+  const std::uint32_t place = part_.team.place_of(rank);
+  // What a group lacks lies on the grid of its shard, and must do so in the shards of the shard.
+  if (between_groups()) {
+    return shard_of_blocks(identity_.total, part_.team.size, responsible_shard(place, part_.rotation, part_.team.size));
+  }
+  return division_.shard(identity_.total, part_.team.size, place, part_.rotation);
 }
 
 Operation::Identity Operation::identity_of(const Call& call) {
@@ -65,7 +84,7 @@ void Operation::on_call(Time now, const Call& call) {
   call_ = call;
   called_ = true;
   called_at_ = now;
-  if (call.deadline > 0) stage_bound_ = call.deadline / 2;
+  if (call.deadline > 0) stage_bound_ = call.deadline / num_stages();
   if (const Identity identity = identity_of(call); identity != identity_) {
     identity_ = identity;  // the report and the announcement speak of what this rank called
     fail(now, Status::mismatch, {identified_by_});
@@ -81,6 +100,7 @@ void Operation::on_call(Time now, const Call& call) {
     fail(now, Status::peer_dead, gone);  // nothing it could wait for
     return;
   }
+  if (!call_.gaps.empty() && contributions_end_ == StageEnd::open) sum_.own_lacks(within(own_shard_, call_.gaps));
   continue_turns(Stage::contribution);
   stream_results({0, own_shard_.size()});
   progress(now);
@@ -101,7 +121,7 @@ void Operation::adopt_early_results() {
     }
     early_results_.reset();
   }
-  if (contributions_end_ != StageEnd::open && own_result_.elements) copy(own_shard_, own_result_.elements.get());
+  if (own_result_at_ != never && own_result_.elements) copy(own_shard_, own_result_.elements.get());
 }
 
 // ---------------------------------------------------------------------------------------------------- packets
@@ -109,6 +129,7 @@ void Operation::adopt_early_results() {
 std::optional<Drop> Operation::on_packet(Time now, const Header& header, std::span<const std::uint8_t> payload) {
   last_packet_at_ = now;
   if (identity_of(header) != identity_) return note_conflict(now, header.sender);
+  if (!part_.team.has(header.sender)) return Drop::misplaced;
   // A rank that missed an agreement, or has it before this one: an element can have two owners then, and none but those
   // that divide alike may be believed about it.
   if (header.division != division_.number()) return Drop::other_division;
@@ -142,12 +163,16 @@ std::optional<Drop> Operation::place_contribution(Time now, const Header& header
   if (header.type == PacketType::data) {
     const std::uint32_t count = covered_elements(header, payload.size());
     const std::uint32_t begin = header.offset - own_shard_.begin;
-    if (header.offset < own_shard_.begin || !sum_.from(header.sender).fits(begin, count)) return Drop::misplaced;
+    if (header.offset < own_shard_.begin || !contributed_by(header.sender).fits(begin, count)) return Drop::misplaced;
+    const std::uint32_t lacking = between_groups() ? header.missing / count : 0;
+    if (between_groups() && (header.missing % count != 0 || lacking > part_.ranks_each)) return Drop::malformed;
+    if (lacking != 0 && identity_.delivery == Delivery::exact) return Drop::malformed;
     if (const std::size_t bytes = sum_.bytes_to_allocate(); bytes != 0 && !called_) {
       if (!outbox_.may_hold_early(bytes)) return Drop::early_over_cap;
       early_bytes_ += bytes;
     }
-    if (sum_.add(header.sender, begin, count, payload.data()) == 0) return Drop::duplicate;
+    const std::uint16_t place = part_.team.place_of(header.sender);
+    if (sum_.add(place, begin, count, payload.data(), lacking) == 0) return Drop::duplicate;
     last_contribution_at_ = now;
     stream_results({begin, begin + count});
   }
@@ -167,6 +192,8 @@ std::optional<Drop> Operation::place_result(Time now, const Header& header, std:
     // The owner of an exact sum closes it with everything or not at all.
     const bool lacks_any = header.type == PacketType::hole || header.missing != 0;
     if (lacks_any && identity_.delivery == Delivery::exact) return Drop::malformed;
+    const bool has_gap = between_groups() && header.type == PacketType::data && header.missing != 0;
+    if (has_gap && header.missing % count != 0) return Drop::malformed;
     if (!called_ && !hold_results_early()) return Drop::early_over_cap;
     // Once the owner has closed its sum, what is still to be sent of the own contribution would come too late. Before
     // that a result is only sent where every contribution has arrived, so what it is written over is not needed again.
@@ -184,6 +211,7 @@ std::optional<Drop> Operation::place_result(Time now, const Header& header, std:
         std::memset(result_memory(absolute), 0, run.size() * size);
       } else {
         std::memcpy(result_memory(absolute), payload.data() + (run.begin - begin) * size, run.size() * size);
+        if (has_gap) result_gaps_.push_back({absolute, header.missing / count});
       }
     });
     if (added == 0) return Drop::duplicate;
@@ -254,9 +282,9 @@ std::vector<std::uint16_t> Operation::gone_peers() const {
 std::vector<std::uint16_t> Operation::undelivered_peers() const {
   std::vector<std::uint16_t> without_contribution;
   std::vector<std::uint16_t> without_result;
-  for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) {
+  for (const std::uint16_t peer : part_.team) {
     if (peer == rank_) continue;
-    if (!sum_.from(peer).complete()) without_contribution.push_back(peer);
+    if (!contributed_by(peer).complete()) without_contribution.push_back(peer);
     if (!peers_[peer].result.complete()) without_result.push_back(peer);
   }
   return without_contribution.empty() ? without_result : without_contribution;
@@ -272,7 +300,8 @@ void Operation::on_timer(Time now) {
     abandon();
     return;
   }
-  if (identity_.delivery == Delivery::exact && called_ && now >= called_at_ + 2 * stage_bound_) {
+  // While the groups are summed, the deadline is that of the operation between them, which knows who is to blame.
+  if (identity_.delivery == Delivery::exact && called_ && now >= exact_due() && !awaits_groups()) {
     fail(now, Status::deadline_exceeded, undelivered_peers());
     return;
   }
@@ -288,11 +317,88 @@ Time Operation::next_timer() const {
   if (abandoned_ || retired()) return never;
   if (ended_) return results_wanted_until();
   Time next = called_ ? never : last_packet_at_ + parameters_.duty_limit;
-  if (identity_.delivery == Delivery::exact) return called_ ? called_at_ + 2 * stage_bound_ : next;
+  if (identity_.delivery == Delivery::exact) return !called_ ? next : awaits_groups() ? never : exact_due();
   if (contributions_end_ == StageEnd::open) {
     return std::min({next, contributions_bound(), early_close_at(Stage::contribution)});
   }
   return std::min({next, results_bound(), called_ ? early_close_at(Stage::result) : never});
+}
+
+// ---------------------------------------------------------------------------------------------------- groups
+
+Call Operation::call_between_groups(Time now) {
+  groups_ = Groups::asked;
+  Call call;
+  call.data = own_result_.elements.get();
+  call.owner = own_result_.elements;
+  call.count = own_shard_.size();
+  call.format = identity_.format;
+  call.layout = identity_.layout;
+  call.delivery = identity_.delivery;
+  call.average = identity_.average;
+  call.gaps = own_result_.gaps;
+  for (const ElementRange& hole : own_result_.holes) call.gaps.push_back({hole, part_.team.size});
+  std::sort(call.gaps.begin(), call.gaps.end(),
+            [](const Gap& left, const Gap& right) { return left.range.begin < right.range.begin; });
+  // Each of the four stages ends by its quarter of the deadline, however early those before it did: a group that waited
+  // to the bound for one of its ranks still has time to be heard by the others.
+  call.deadline = 2 * stage_bound_;
+  call.contributions_until = opened_at_ + 2 * stage_bound_;
+  call.results_until = opened_at_ + 3 * stage_bound_;
+  if (identity_.delivery == Delivery::exact) call.deadline = std::max<Duration>(exact_due() - now, 2);
+  call.contributions.early_wait = call_.contributions.early_wait;
+  call.results.early_wait = call_.results.early_wait;
+  call.repair_grace = call_.repair_grace;
+  return call;
+}
+
+void Operation::on_groups_summed(Time now, const Operation& between) {
+  groups_ = Groups::answered;
+  const OperationReport& report = between.report();
+  if (report.status != Status::done) {
+    if (called_ && !ended_) fail(now, report.status, report.culprits);
+    if (!called_) note_conflict(now, report.culprits.front());
+    return;
+  }
+  own_result_.holes.clear();
+  for (const ElementRange& range : report.missing) own_result_.holes.push_back(to_bucket(range));
+  own_result_.gaps = between.gaps_by_element();
+  for (Gap& gap : own_result_.gaps) gap.range = to_bucket(gap.range);
+  own_result_.delivered = report.delivered;
+  if (!ended_) report_.groups = {report.contributions, report.results, between.own_included()};
+  counterparts_ = report.peers;
+  const Duration later = between.opened_at_ - opened_at_;
+  for (PeerReport& peer : counterparts_) {
+    for (ArrivalSpan* span : {&peer.contribution_arrived, &peer.result_arrived}) {
+      if (span->first >= 0)
+        *span = {std::max<Duration>(span->first + later, 0), std::max<Duration>(span->last + later, 0)};
+    }
+  }
+  publish_own_result(now);
+  progress(now);
+}
+
+void Operation::on_groups_forgotten(Time now) {
+  groups_ = Groups::answered;
+  if (identity_.delivery == Delivery::exact) {
+    if (!ended_) fail(now, Status::deadline_exceeded, {rank_});
+    return;
+  }
+  own_result_.holes = {own_shard_};
+  own_result_.gaps.clear();
+  own_result_.delivered = 0;
+  std::memset(own_result_.elements.get(), 0, own_shard_.size() * element_bytes(identity_.format));
+  publish_own_result(now);
+  progress(now);
+}
+
+// Where the result lacks contributors, element by element.
+std::vector<Gap> Operation::gaps_by_element() const {
+  std::vector<Gap> gaps = result_gaps_;
+  gaps.insert(gaps.end(), own_result_.gaps.begin(), own_result_.gaps.end());
+  std::sort(gaps.begin(), gaps.end(),
+            [](const Gap& left, const Gap& right) { return left.range.begin < right.range.begin; });
+  return gaps;
 }
 
 bool Operation::retired() const {

@@ -4,6 +4,9 @@
 // The operation opens at its first datagram or at the own call, whichever is first, and serves its duty even when the
 // own gradient is late or never comes. It knows nothing of paths and packets beyond headers: it is told the time and
 // talks to its peers through an Outbox.
+//
+// It can be a part of a hierarchical one (see hierarchy.h). Within a group the sum of the own shard is not yet the
+// result: `wants_groups` asks for an operation between the groups, and `on_groups_summed` brings what that came to.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +17,7 @@
 
 #include "core/buffer_pool.h"
 #include "core/division.h"
+#include "core/hierarchy.h"
 #include "core/report.h"
 #include "core/shard_sum.h"
 #include "core/wire.h"
@@ -54,6 +58,12 @@ struct Call {
   StageTiming contributions;
   StageTiming results;
   Duration repair_grace = -1;  // for this bucket; negative: as the parameters say
+
+  // -- of a part between groups, which no caller but another operation has.
+  BufferPool::Buffer owner;      // of `data`
+  std::vector<Gap> gaps;         // ascending: where `data` lacks some of the gradients that should be in it, or all
+  Time contributions_until = 0;  // the ends of the stages; 0: as the deadline says
+  Time results_until = 0;
 };
 
 // Until when each stage would have gone on, had it not been ended early; 0 where it was not. What comes after the end
@@ -95,7 +105,12 @@ class Operation {
   };
 
   Operation(std::uint32_t number, std::uint16_t rank, std::uint16_t num_ranks, const Identity& identity,
-            std::uint16_t identified_by, Time now, const Parameters& parameters, Outbox& outbox, BufferPool& pool);
+            std::uint16_t identified_by, Time now, const Parameters& parameters, Outbox& outbox, BufferPool& pool)
+      : Operation(number, rank, num_ranks, identity, identified_by, now, parameters, outbox, pool,
+                  {Part::Kind::whole, {0, 1, num_ranks}, number, 1}) {}
+  Operation(std::uint32_t number, std::uint16_t rank, std::uint16_t num_ranks, const Identity& identity,
+            std::uint16_t identified_by, Time now, const Parameters& parameters, Outbox& outbox, BufferPool& pool,
+            const Part& part);
   Operation(const Operation&) = delete;  // it refers to its own parameters
   Operation& operator=(const Operation&) = delete;
 
@@ -112,11 +127,26 @@ class Operation {
   void on_timer(Time now);
   Time next_timer() const;
 
+  // -- within a group: the own shard is summed here, and has to be summed with the other groups'.
+  bool wants_groups() const {
+    return groups_ == Groups::unasked && of_group() && contributions_end_ != StageEnd::open && own_result_at_ == never;
+  }
+  // What to call that operation with; asked once.
+  Call call_between_groups(Time now);
+  bool awaits_groups() const { return groups_ == Groups::asked; }
+  void on_groups_summed(Time now, const Operation& between);
+  // That operation is long forgotten here: nothing of the shard can be had any more.
+  void on_groups_forgotten(Time now);
+
   std::uint32_t number() const { return number_; }
+  const Part& part() const { return part_; }
+  // The own part is in the sum of the own shard, or will be.
+  bool own_included() const { return contributions_end_ == StageEnd::open ? called_ : has_own_; }
   const EarlyEnds& early_ends() const { return early_ends_; }
   // The results were closed before this peer was heard at all.
   bool closed_without(std::uint16_t peer) const { return peers_[peer].away; }
   bool closed_without_somebody() const;
+  bool contributions_closed() const { return contributions_end_ != StageEnd::open; }
   bool called() const { return called_; }
   // The caller's memory is not touched any more once this holds.
   bool ended() const { return ended_; }
@@ -181,12 +211,15 @@ class Operation {
   StageEnd results_verdict(Time now) const;
   Time contributions_bound() const;
   Time results_bound() const;
+  Time exact_due() const { return called_at_ + num_stages() * stage_bound_; }
   Time early_close_at(Stage stage) const;
   Duration early_wait(Stage stage, bool all_ended) const;
   Duration repair_grace() const { return call_.repair_grace >= 0 ? call_.repair_grace : parameters_.repair_grace; }
   void stream_results(ElementRange arrived);
   void close_contributions(Time now, StageEnd end);
   void close_results(Time now, StageEnd end);
+  void publish_own_result(Time now);
+  std::vector<Gap> gaps_by_element() const;
   void fail(Time now, Status status, std::vector<std::uint16_t> culprits);
   void end(Time now);
   void fill_report(Time now);
@@ -203,15 +236,27 @@ class Operation {
   void announce_identity();
   void send_contribution(std::uint16_t peer);
   void send_result(std::uint16_t peer);
-  static const Division& division_of(const Identity& identity, std::uint16_t num_ranks, const Parameters& parameters);
+  const Division& division_of(const Identity& identity, const Parameters& parameters) const;
   static bool encoded_by(const Identity& identity, const Parameters& parameters) {
     return identity.delivery != Delivery::exact && parameters.encoded;
   }
   ElementRange shard_of(std::uint16_t rank) const;
+  ElementRange to_bucket(ElementRange of_own_shard) const {
+    return {of_own_shard.begin + own_shard_.begin, of_own_shard.end + own_shard_.begin};
+  }
+  bool of_group() const { return part_.kind == Part::Kind::within_group; }
+  bool between_groups() const { return part_.kind == Part::Kind::between_groups; }
+  // Between the two stages of a group lie those of the operation between the groups.
+  int num_stages() const { return of_group() ? 4 : 2; }
+  const Presence& contributed_by(std::uint16_t peer) const { return sum_.from(part_.team.place_of(peer)); }
   bool heard_majority() const;
   bool expects(std::uint16_t peer) const { return peer != rank_ && outbox_.is_alive(peer); }
-  // Does this rank still wait for something of this peer, when everything must arrive?
-  bool owes(std::uint16_t peer) const { return !sum_.from(peer).complete() || !peers_[peer].result.complete(); }
+  // Does this rank still wait for something of this peer, when everything must arrive? What a rank of another group
+  // still has to give, nobody here can tell.
+  bool owes(std::uint16_t peer) const {
+    if (!part_.team.has(peer)) return of_group();
+    return !contributed_by(peer).complete() || !peers_[peer].result.complete();
+  }
   bool failed() const { return report_.status != Status::done; }
   std::vector<std::uint16_t> gone_peers() const;
   std::vector<std::uint16_t> undelivered_peers() const;
@@ -219,6 +264,7 @@ class Operation {
   const std::uint32_t number_;
   const std::uint16_t rank_;
   const std::uint16_t num_ranks_;
+  const Part part_;
   Identity identity_;
   const Parameters parameters_;
   const Division& division_;  // of this bucket
@@ -226,7 +272,7 @@ class Operation {
   Outbox& outbox_;
   BufferPool& pool_;
 
-  std::vector<Peer> peers_;      // by rank; the own entry holds only the own shard
+  std::vector<Peer> peers_;      // by rank; of those who take part, and the own entry holds only the own shard
   std::uint16_t identified_by_;  // whose packet or call fixed the identity
   bool conflict_ = false;        // another peer's packets contradicted it before the own call
   std::uint16_t conflicting_peer_ = 0;
@@ -248,14 +294,19 @@ class Operation {
   EarlyEnds early_ends_;
 
   ShardSum sum_;  // of the own shard
-  ShardSum::Result own_result_;
-  BufferPool::Buffer early_results_;  // bucket-sized, while the own call is late
+  bool has_own_ = false;
+  ShardSum::Result own_result_;  // of the group, and from `own_result_at_` on of all
+  Time own_result_at_ = never;
+  enum class Groups : std::uint8_t { unasked, asked, answered } groups_ = Groups::unasked;
+  std::vector<PeerReport> counterparts_;  // in the other groups, by rank; empty until they are heard of
+  BufferPool::Buffer early_results_;      // bucket-sized, while the own call is late
   std::size_t early_bytes_ = 0;
 
   std::uint32_t chunk_elements_;
   std::vector<bool> streamed_;            // chunks of the own shard whose result is on its way before the sum is closed
   std::vector<ElementRange> streamable_;  // those, in the order in which they were complete; within the bucket
   std::vector<ElementRange> result_holes_;
+  std::vector<Gap> result_gaps_;  // between groups only, where each packet says it of every element
   Turns contribution_turns_;
   Turns result_turns_;
 

@@ -17,9 +17,9 @@ constexpr Duration shortest_overtaking = 500 * microsecond;
 // The stage state machine of OptiReduce 4.4: complete, early by the last-percentile rule, or at the bound.
 StageEnd Operation::contributions_verdict(Time now) const {
   bool complete = called_;
-  for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) {
+  for (const std::uint16_t peer : part_.team) {
     const bool expected = identity_.delivery == Delivery::exact ? peer != rank_ : expects(peer);
-    complete = complete && (!expected || sum_.from(peer).complete());
+    complete = complete && (!expected || contributed_by(peer).complete());
   }
   if (complete) return StageEnd::complete;
   if (identity_.delivery == Delivery::exact) return StageEnd::open;
@@ -29,8 +29,8 @@ StageEnd Operation::contributions_verdict(Time now) const {
 
 StageEnd Operation::results_verdict(Time now) const {
   if (!called_ || contributions_end_ == StageEnd::open) return StageEnd::open;
-  bool complete = true;
-  for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) {
+  bool complete = own_result_at_ != never;
+  for (const std::uint16_t peer : part_.team) {
     const bool expected = identity_.delivery == Delivery::exact ? peer != rank_ : expects(peer);
     complete = complete && (!expected || peers_[peer].result.complete());
   }
@@ -42,6 +42,7 @@ StageEnd Operation::results_verdict(Time now) const {
 
 Time Operation::contributions_bound() const {
   if (identity_.delivery == Delivery::exact) return never;
+  if (call_.contributions_until != 0) return call_.contributions_until;
   return opened_at_ + stage_bound_;
 }
 
@@ -49,6 +50,8 @@ Time Operation::contributions_bound() const {
 // operation: no call outlives its deadline.
 Time Operation::results_bound() const {
   if (!called_ || contributions_end_ == StageEnd::open || identity_.delivery == Delivery::exact) return never;
+  if (call_.results_until != 0) return call_.results_until;
+  if (of_group()) return std::max(opened_at_ + num_stages() * stage_bound_, called_at_ + stage_bound_);
   return std::min(std::max(contributions_closed_at_, called_at_), called_at_ + stage_bound_) + stage_bound_;
 }
 
@@ -56,10 +59,11 @@ Time Operation::results_bound() const {
 Time Operation::early_close_at(Stage stage) const {
   if (!called_ || identity_.delivery == Delivery::exact) return never;
   const bool contributions = stage == Stage::contribution;
+  if (!contributions && own_result_at_ == never) return never;
   bool all_ended = true;
   bool heard_anybody = contributions;
   bool repairs = false;
-  for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) {
+  for (const std::uint16_t peer : part_.team) {
     if (!expects(peer)) continue;
     // Whoever had nothing to say in the whole first stage is away, or divides otherwise: its results are not waited for
     // to the bound, once those of the others are in.
@@ -68,7 +72,7 @@ Time Operation::early_close_at(Stage stage) const {
       continue;
     }
     heard_anybody = true;
-    const bool complete = contributions ? sum_.from(peer).complete() : peers_[peer].result.complete();
+    const bool complete = contributions ? contributed_by(peer).complete() : peers_[peer].result.complete();
     if (complete) continue;
     const Arrival& arrival = contributions ? peers_[peer].of_contribution : peers_[peer].of_result;
     if (!arrival.marked) return never;
@@ -77,7 +81,7 @@ Time Operation::early_close_at(Stage stage) const {
   }
   if (!heard_anybody) return never;  // it is this rank that is away
   const Time quiet_since = contributions ? std::max(last_contribution_at_, called_at_)
-                                         : std::max({last_result_at_, contributions_closed_at_, called_at_});
+                                         : std::max({last_result_at_, own_result_at_, called_at_});
   return quiet_since + early_wait(stage, all_ended) + (repairs ? repair_grace() : 0);
 }
 
@@ -103,6 +107,7 @@ void Operation::progress(Time now) {
 // while the last contributions are on their way.
 void Operation::stream_results(ElementRange arrived) {
   if (!called_ || ended_ || conflict_ || contributions_end_ != StageEnd::open || arrived.size() == 0) return;
+  if (of_group()) return;  // of this rank's group it would be, and not of all
   const std::uint8_t* own = call_.data + own_shard_.begin * element_bytes(identity_.format);
   const std::size_t first = streamable_.size();
   for (std::uint32_t chunk = arrived.begin / chunk_elements_; chunk * chunk_elements_ < arrived.end; ++chunk) {
@@ -113,7 +118,7 @@ void Operation::stream_results(ElementRange arrived) {
     streamable_.push_back({range.begin + own_shard_.begin, range.end + own_shard_.begin});
   }
   if (first == streamable_.size()) return;
-  for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) {
+  for (const std::uint16_t peer : part_.team) {
     const std::uint32_t message = peers_[peer].result_sending.message;
     if (message == 0) continue;
     for (std::size_t i = first; i < streamable_.size(); ++i) outbox_.release(peer, message, streamable_[i]);
@@ -125,18 +130,23 @@ void Operation::close_contributions(Time now, StageEnd end) {
   contributions_end_ = end;
   contributions_closed_at_ = now;
   if (end == StageEnd::early) early_ends_.contributions_until = contributions_bound();
-  const std::size_t size = element_bytes(identity_.format);
-  const std::uint8_t* own = called_ ? call_.data + own_shard_.begin * size : nullptr;
+  has_own_ = called_;
+  const std::uint8_t* own = called_ ? call_.data + own_shard_.begin * element_bytes(identity_.format) : nullptr;
   own_result_ = sum_.finish(own, identity_.average);
-  const auto to_bucket = [this](ElementRange range) {
-    return ElementRange{range.begin + own_shard_.begin, range.end + own_shard_.begin};
-  };
+  if (of_group() && own_shard_.size() != 0) return;
   for (ElementRange& hole : own_result_.holes) hole = to_bucket(hole);
   for (Gap& gap : own_result_.gaps) gap.range = to_bucket(gap.range);
-  if (called_ && own_result_.elements) {
+  publish_own_result(now);
+}
+
+// The result of the own shard is known: to the caller, and to those who wait for it.
+void Operation::publish_own_result(Time now) {
+  own_result_at_ = now;
+  if (called_ && !ended_ && own_result_.elements) {
+    const std::size_t size = element_bytes(identity_.format);
     std::memcpy(call_.data + own_shard_.begin * size, own_result_.elements.get(), own_shard_.size() * size);
   }
-  for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) {
+  for (const std::uint16_t peer : part_.team) {
     const std::uint32_t message = peers_[peer].result_sending.message;
     if (message == 0) continue;
     for (std::uint32_t chunk = 0; chunk < streamed_.size(); ++chunk) {
@@ -153,7 +163,7 @@ void Operation::close_results(Time now, StageEnd stage_end) {
   results_end_ = stage_end;
   // Where lost results are sent again, the grace decided, not the silence that x stands for.
   if (stage_end == StageEnd::early && repair_grace() == 0) early_ends_.results_until = results_bound();
-  for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) peers_[peer].away = peer != rank_ && !peers_[peer].heard;
+  for (const std::uint16_t peer : part_.team) peers_[peer].away = peer != rank_ && !peers_[peer].heard;
   end(now);
 }
 
@@ -161,7 +171,7 @@ void Operation::fail(Time now, Status status, std::vector<std::uint16_t> culprit
   report_.status = status;
   report_.culprits = std::move(culprits);
   // What others wait for is still sent, unless it belongs to another bucket than theirs, or is only a beginning.
-  if (status == Status::mismatch || contributions_end_ == StageEnd::open) stop_sending_results();
+  if (status == Status::mismatch || own_result_at_ == never) stop_sending_results();
   if (status == Status::mismatch) announce_identity();
   end(now);
 }
@@ -169,7 +179,7 @@ void Operation::fail(Time now, Status status, std::vector<std::uint16_t> culprit
 // From here on the caller's memory belongs to the caller again.
 void Operation::end(Time now) {
   ended_ = true;
-  for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) {
+  for (const std::uint16_t peer : part_.team) {
     stop_sending(peer, peers_[peer].contribution_sending, contribution_turns_);
   }
   fill_report(now);

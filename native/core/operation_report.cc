@@ -20,18 +20,19 @@ void Operation::fill_report(Time now) {
   report_.expected = std::uint64_t{identity_.total} * num_ranks_;
   report_.delivered = 0;
   if (report_.status == Status::mismatch) return;  // the pieces are of another bucket
+  report_.peers = counterparts_;
   report_.peers.resize(num_ranks_);
-  for (std::uint16_t rank = 0; rank < num_ranks_; ++rank) {
+  for (std::uint16_t rank = 0; rank < num_ranks_; ++rank) report_.peers[rank].alive = outbox_.is_alive(rank);
+  for (const std::uint16_t rank : part_.team) {
     if (rank == rank_) continue;
     const Peer& peer = peers_[rank];
     PeerReport& entry = report_.peers[rank];
-    entry.contributed = sum_.from(rank).present_elements();
+    entry.contributed = contributed_by(rank).present_elements();
     entry.contribution_size = own_shard_.size();
     entry.results = peer.result.present_elements() - peer.hole_elements;
     entry.result_size = peer.shard.size();
     entry.contribution_arrived = since_opening(peer.of_contribution);
     entry.result_arrived = since_opening(peer.of_result);
-    entry.alive = outbox_.is_alive(rank);
     entry.contributions_sample_us = peer.of_contribution.sample_us;
     entry.results_sample_us = peer.of_result.sample_us;
   }
@@ -46,7 +47,8 @@ ArrivalSpan Operation::since_opening(const Arrival& arrival) const {
 // Where ranks divide differently, an element has an owner in each camp, and each would have its own result for it. Only
 // one camp can be more than half of all ranks; whoever has not heard as many counts everything as lost.
 bool Operation::heard_majority() const {
-  const bool always_alike = identity_.delivery == Delivery::exact || !may_be_uneven(identity_.total, num_ranks_);
+  const bool always_alike = identity_.delivery == Delivery::exact || part_.kind != Part::Kind::whole ||
+                            !may_be_uneven(identity_.total, num_ranks_);
   if (always_alike || !parameters_.needs_majority) return true;
   const auto heard = std::count_if(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.heard; });
   return 2 * (1 + heard) > num_ranks_;
@@ -75,7 +77,7 @@ void Operation::collect_missing() {
     report_.not_received = identity_.total;
     return;
   }
-  for (std::uint16_t rank = 0; rank < num_ranks_; ++rank) {
+  for (const std::uint16_t rank : part_.team) {
     if (rank == rank_) continue;
     const Peer& peer = peers_[rank];
     peer.result.for_each_run(0, peer.shard.size(), false, [&](ElementRange run) {
@@ -85,12 +87,22 @@ void Operation::collect_missing() {
     report_.delivered += peer.delivered;
     report_.contributors = std::max(report_.contributors, peer.contributors);
   }
-  // A failed operation may not have got as far as its own sum: what is there is only the own gradient.
-  if (contributions_end_ == StageEnd::open && own_shard_.size() != 0) lose(own_shard_);
   report_.missing.insert(report_.missing.end(), result_holes_.begin(), result_holes_.end());
-  report_.missing.insert(report_.missing.end(), own_result_.holes.begin(), own_result_.holes.end());
-  report_.delivered += own_result_.delivered;
-  report_.contributors = std::max(report_.contributors, own_contributors());
+  // A failed operation may not have got as far as its own sum: what is there is only the own gradient.
+  if (own_result_at_ == never) {
+    if (own_shard_.size() != 0) lose(own_shard_);
+    if (of_group()) report_.not_received += own_shard_.size();
+  } else {
+    report_.missing.insert(report_.missing.end(), own_result_.holes.begin(), own_result_.holes.end());
+    report_.delivered += own_result_.delivered;
+    report_.contributors = std::max(report_.contributors, own_contributors());
+  }
+  // What is a hole in this group may have reached another one.
+  if (of_group()) {
+    for (const ElementRange& hole : result_holes_) report_.not_received += hole.size();
+    for (const ElementRange& hole : own_result_.holes)
+      report_.not_received += own_result_at_ == never ? 0 : hole.size();
+  }
   std::sort(report_.missing.begin(), report_.missing.end(),
             [](const ElementRange& left, const ElementRange& right) { return left.begin < right.begin; });
 }

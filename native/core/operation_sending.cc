@@ -7,8 +7,8 @@
 namespace holdfast {
 
 std::uint32_t Operation::concurrent_turns() const {
-  std::uint32_t least = num_ranks_;
-  for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) {
+  std::uint32_t least = part_.team.size;
+  for (const std::uint16_t peer : part_.team) {
     const std::uint8_t credit = expects(peer) ? outbox_.credit_of(peer) : 0;
     if (credit != 0) least = std::min<std::uint32_t>(least, credit);
   }
@@ -18,12 +18,13 @@ std::uint32_t Operation::concurrent_turns() const {
 void Operation::continue_turns(Stage stage) {
   const bool contributions = stage == Stage::contribution;
   if (contributions ? (!called_ || ended_)
-                    : ((contributions_end_ == StageEnd::open && streamable_.empty()) || failed() || conflict_))
+                    : ((own_result_at_ == never && streamable_.empty()) || failed() || conflict_))
     return;
   Turns& turns = contributions ? contribution_turns_ : result_turns_;
   const std::uint32_t most = concurrent_turns();
-  while (turns.started + 1 < num_ranks_ && turns.unsent < most) {
-    const auto peer = static_cast<std::uint16_t>(peer_of_turn(rank_, ++turns.started, num_ranks_));
+  const Team& team = part_.team;
+  while (turns.started + 1 < team.size && turns.unsent < most) {
+    const std::uint16_t peer = team.rank_at(peer_of_turn(team.place_of(rank_), ++turns.started, team.size));
     const bool pointless =
         !outbox_.is_alive(peer) ||
         (contributions ? peers_[peer].closed || peers_[peer].shard.size() == 0 : own_shard_.size() == 0);
@@ -41,10 +42,11 @@ MessageContent Operation::message_of(Stage stage) const {
   content.operation = number_;
   content.layout = identity_.layout;
   // After a mismatch the identity is what this rank called, which may be divided otherwise than what was opened.
-  content.division = division_of(identity_, num_ranks_, parameters_).number();
+  content.division = division_of(identity_, parameters_).number();
   content.encoded = encoded_by(identity_, parameters_);
   content.format = identity_.format;
   content.total = identity_.total;
+  content.cut_at_gaps = between_groups();
   return content;
 }
 
@@ -64,6 +66,7 @@ void Operation::send_contribution(std::uint16_t peer) {
   content.range = peers_[peer].shard;
   content.completion_us = call_.contributions.sample_us;
   content.data = call_.data + content.range.begin * element_bytes(identity_.format);
+  content.gaps = call_.gaps;
   peers_[peer].contribution_sending = {outbox_.enqueue(peer, std::move(content)), true};
 }
 
@@ -71,14 +74,14 @@ void Operation::send_result(std::uint16_t peer) {
   MessageContent content = message_of(Stage::result);
   content.range = own_shard_;
   content.completion_us = call_.results.sample_us;
-  content.open = contributions_end_ == StageEnd::open;
+  content.open = own_result_at_ == never;
   content.owner = content.open ? sum_.elements() : own_result_.elements;
   content.data = static_cast<const std::uint8_t*>(content.owner.get());
   content.holes = own_result_.holes;
   content.gaps = own_result_.gaps;
   content.repaired = parameters_.repair_grace > 0;
   peers_[peer].result_sending = {outbox_.enqueue(peer, std::move(content)), true};
-  if (contributions_end_ != StageEnd::open) return;
+  if (own_result_at_ != never) return;
   for (const ElementRange& range : streamable_) outbox_.release(peer, peers_[peer].result_sending.message, range);
 }
 
@@ -103,7 +106,7 @@ void Operation::stop_sending(std::uint16_t peer, Sending& sending, Turns& turns)
 }
 
 void Operation::stop_sending_results() {
-  for (std::uint16_t peer = 0; peer < num_ranks_; ++peer) {
+  for (const std::uint16_t peer : part_.team) {
     stop_sending(peer, peers_[peer].result_sending, result_turns_);
   }
 }
@@ -113,7 +116,7 @@ void Operation::stop_sending_results() {
 Time Operation::results_wanted_until() const {
   // The others wait by the common bound, however short the own deadline is.
   const Duration common = std::max(stage_bound_, parameters_.t_b);
-  return contributions_closed_at_ == never ? never : contributions_closed_at_ + 2 * common;
+  return own_result_at_ == never ? never : own_result_at_ + 2 * common;
 }
 
 }  // namespace holdfast

@@ -68,6 +68,13 @@ const ElementRange* OutgoingMessage::hole_at_or_after(std::uint32_t element) con
   return hole == content_.holes.end() ? nullptr : &*hole;
 }
 
+std::uint32_t OutgoingMessage::gap_edge_after(std::uint32_t element) const {
+  const auto gap = std::partition_point(content_.gaps.begin(), content_.gaps.end(),
+                                        [element](const Gap& candidate) { return candidate.range.end <= element; });
+  if (gap == content_.gaps.end()) return UINT32_MAX;
+  return gap->range.begin > element ? gap->range.begin : gap->range.end;
+}
+
 OutgoingMessage::Chunk OutgoingMessage::next_chunk() const {
   Chunk chunk;
   if (!resend_.empty()) {
@@ -93,6 +100,7 @@ OutgoingMessage::Chunk OutgoingMessage::next_chunk() const {
     const std::uint32_t grid_end = content_.range.begin + (chunk_index(next.begin) + 1) * chunk_elements_;
     chunk.range = {next.begin, std::min(grid_end, next.end)};
     if (hole != nullptr) chunk.range.end = std::min(chunk.range.end, hole->begin);
+    if (content_.cut_at_gaps) chunk.range.end = std::min(chunk.range.end, gap_edge_after(next.begin));
   }
   chunk.last_percentile = !content_.open && unsent_elements_ <= marked_elements_;
   chunk.completes = !content_.open && chunk.range.size() == unsent_elements_;

@@ -35,6 +35,7 @@ struct MessageContent {
   std::shared_ptr<const void> owner;   // keeps `data` alive; null when the caller does
   std::vector<ElementRange> holes;     // ascending parts of `range` that are lost and only announced
   std::vector<Gap> gaps;               // ascending parts of `range` that lack contributors
+  bool cut_at_gaps = false;            // every packet lacks as many contributors of one element as of the next
   std::uint32_t completion_us = 0;
   bool open = false;      // its parts are released one by one, and holes and gaps are known when it is closed
   bool repaired = false;  // bounded, but what is lost is sent again as long as somebody may wait for it
@@ -90,6 +91,7 @@ class OutgoingMessage {
   bool all_acknowledged() const;
   std::uint32_t chunk_index(std::uint32_t element) const;
   const ElementRange* hole_at_or_after(std::uint32_t element) const;
+  std::uint32_t gap_edge_after(std::uint32_t element) const;
 
   std::uint32_t id_;
   MessageContent content_;

@@ -43,6 +43,13 @@ struct PeerReport {
   std::uint32_t results_sample_us = 0;
 };
 
+// Of a hierarchical operation: what was done between the groups, after the contributions and before the results.
+struct GroupsReport {
+  StageReport contributions;  // open: the groups were not summed in time
+  StageReport results;
+  bool own_included = false;  // the own group had its sum before the contributions were closed
+};
+
 struct OperationReport {
   std::uint32_t operation = 0;
   Status status = Status::done;
@@ -53,6 +60,7 @@ struct OperationReport {
   Duration waited_for_call = 0;  // how long the operation had been open before the own call
   StageReport contributions;
   StageReport results;
+  GroupsReport groups;
   // Contributor-elements that made it into this rank's result, out of total * ranks.
   std::uint64_t delivered = 0;
   std::uint64_t expected = 0;

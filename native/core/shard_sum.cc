@@ -7,11 +7,12 @@
 namespace holdfast {
 
 ShardSum::ShardSum(std::uint32_t num_elements, Format format, std::uint16_t rank, std::uint16_t num_ranks,
-                   BufferPool& pool)
+                   BufferPool& pool, std::uint32_t ranks_each)
     : num_elements_(num_elements),
       format_(format),
       rank_(rank),
       num_ranks_(num_ranks),
+      ranks_each_(ranks_each),
       pool_(pool),
       contributions_(num_ranks, Presence(num_elements)),
       summed_(num_elements),
@@ -34,9 +35,15 @@ void ShardSum::allocate() {
 }
 
 std::uint32_t ShardSum::add(std::uint16_t sender, std::uint32_t begin, std::uint32_t count,
-                            const std::uint8_t* elements) {
+                            const std::uint8_t* elements, std::uint32_t lacking) {
   if (!started_) allocate();
   return contributions_[sender].mark(begin, count, [&](ElementRange run) {
+    if (lacking == ranks_each_) {
+      if (empty_.empty()) empty_.assign(num_ranks_, Presence(num_elements_));
+      empty_[sender].mark(run.begin, run.size(), [](ElementRange) {});
+      return;
+    }
+    note_lacking(run, lacking);
     const std::uint8_t* at = elements + std::size_t{run.begin - begin} * element_bytes(format_);
     if (in_rank_order_) {
       const std::size_t size = element_bytes(format_);
@@ -63,21 +70,54 @@ void ShardSum::accumulate(ElementRange run, const std::uint8_t* elements) {
 void ShardSum::accumulate_in_rank_order(ElementRange range) {
   for (std::uint16_t sender = 0; sender < num_ranks_; ++sender) {
     if (sender == rank_) continue;
-    contributions_[sender].for_each_run(range.begin, range.size(), true, [&](ElementRange run) {
+    const auto add_kept = [&](ElementRange run) {
       accumulate(run, kept_[sender].get() + run.begin * element_bytes(format_));
+    };
+    contributions_[sender].for_each_run(range.begin, range.size(), true, [&](ElementRange run) {
+      if (empty_.empty()) return add_kept(run);
+      empty_[sender].for_each_run(run.begin, run.size(), false, add_kept);
     });
   }
 }
 
-std::uint32_t ShardSum::contributors_of(std::uint32_t block) const {
-  std::uint32_t count = 0;
-  for (std::uint16_t sender = 0; sender < num_ranks_; ++sender) {
-    if (sender != rank_ && contributions_[sender].has_block(block)) ++count;
+void ShardSum::note_lacking(ElementRange run, std::uint32_t lacking) {
+  if (lacking == 0) return;
+  if (lacking_.empty()) lacking_.assign(summed_.num_blocks(), 0);
+  const std::uint32_t end_block = (run.end + block_elements - 1) / block_elements;
+  for (std::uint32_t block = run.begin / block_elements; block < end_block; ++block) lacking_[block] += lacking;
+}
+
+void ShardSum::own_lacks(const std::vector<Gap>& gaps) {
+  for (const Gap& gap : gaps) {
+    if (gap.missing_per_element < ranks_each_) {
+      note_lacking(gap.range, gap.missing_per_element);
+      continue;
+    }
+    if (empty_.empty()) empty_.assign(num_ranks_, Presence(num_elements_));
+    empty_[rank_].mark(gap.range.begin, gap.range.size(), [](ElementRange) {});
   }
-  return count;
+}
+
+ShardSum::Makeup ShardSum::makeup_of(std::uint32_t block, bool has_own) const {
+  Makeup makeup;
+  makeup.has_own = has_own && (empty_.empty() || !empty_[rank_].has_block(block));
+  for (std::uint16_t sender = 0; sender < num_ranks_; ++sender) {
+    if (sender == rank_ || !contributions_[sender].has_block(block)) continue;
+    if (empty_.empty() || !empty_[sender].has_block(block)) ++makeup.contributors;
+  }
+  if (!lacking_.empty()) makeup.lacking = lacking_[block];
+  return makeup;
 }
 
 bool ShardSum::has_all(ElementRange range) const {
+  if (!empty_.empty() || !lacking_.empty()) {
+    const std::uint32_t end_block = (range.end + block_elements - 1) / block_elements;
+    const Makeup whole{num_ranks_ - 1u, true, 0};
+    for (std::uint32_t block = range.begin / block_elements; block < end_block; ++block) {
+      if (makeup_of(block, true) != whole) return false;
+    }
+    return true;
+  }
   for (std::uint16_t sender = 0; sender < num_ranks_; ++sender) {
     if (sender != rank_ && !contributions_[sender].has(range)) return false;
   }
@@ -96,7 +136,7 @@ void ShardSum::finish_part(ElementRange range, const std::uint8_t* own, bool ave
   allocate_result();
   finished_.mark(range.begin, range.size(), [&](ElementRange run) {
     if (in_rank_order_) accumulate_in_rank_order(run);
-    combine(run, num_ranks_ - 1u, own, average);
+    combine(run, {num_ranks_ - 1u, true, 0}, own, average);
   });
 }
 
@@ -107,32 +147,33 @@ ShardSum::Result ShardSum::finish(const std::uint8_t* own, bool average) {
     if (in_rank_order_) accumulate_in_rank_order(rest);
     const std::uint32_t end_block = (rest.end + block_elements - 1) / block_elements;
     for (std::uint32_t block = rest.begin / block_elements; block < end_block;) {
-      const std::uint32_t contributors = contributors_of(block);
+      const Makeup makeup = makeup_of(block, own != nullptr);
       std::uint32_t next = block + 1;
-      while (next < end_block && contributors_of(next) == contributors) ++next;
-      combine({block * block_elements, std::min(next * block_elements, num_elements_)}, contributors, own, average);
+      while (next < end_block && makeup_of(next, own != nullptr) == makeup) ++next;
+      combine({block * block_elements, std::min(next * block_elements, num_elements_)}, makeup, own, average);
       block = next;
     }
   });
   return std::move(result_);
 }
 
-void ShardSum::combine(ElementRange run, std::uint32_t contributors, const std::uint8_t* own, bool average) {
+void ShardSum::combine(ElementRange run, const Makeup& makeup, const std::uint8_t* own, bool average) {
   const std::size_t size = element_bytes(format_);
   std::uint8_t* out = result_.elements.get() + run.begin * size;
   const double ranks = num_ranks_;
+  const std::uint32_t contributors = makeup.contributors;
   if (contributors == 0 && num_ranks_ > 1) {
     std::memset(out, 0, run.size() * size);
     result_.holes.push_back(run);
     return;
   }
-  const std::uint32_t present = contributors + (own == nullptr ? 0 : 1);
+  const std::uint32_t present = (contributors + (makeup.has_own ? 1 : 0)) * ranks_each_ - makeup.lacking;
   result_.delivered += std::uint64_t{run.size()} * present;
-  if (present < num_ranks_) result_.gaps.push_back({run, num_ranks_ - present});
+  if (present < num_ranks_ * ranks_each_) result_.gaps.push_back({run, num_ranks_ * ranks_each_ - present});
   const double total_weight = average ? 1.0 : ranks;
   double own_weight = 0;
   double others_weight = 0;
-  if (own == nullptr) {
+  if (!makeup.has_own) {
     others_weight = total_weight / contributors;
   } else if (contributors + 1 == num_ranks_) {
     own_weight = others_weight = total_weight / ranks;
@@ -140,7 +181,7 @@ void ShardSum::combine(ElementRange run, std::uint32_t contributors, const std::
     own_weight = total_weight / ranks;
     others_weight = total_weight * (ranks - 1) / (ranks * contributors);
   }
-  kernels::combine(format_, out, own == nullptr ? nullptr : own + run.begin * size, own_weight,
+  kernels::combine(format_, out, makeup.has_own ? own + run.begin * size : nullptr, own_weight,
                    contributors == 0 ? nullptr : accumulator_at(run.begin), others_weight, run.size());
 }
 

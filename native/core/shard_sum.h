@@ -12,7 +12,9 @@ namespace holdfast {
 
 class ShardSum {
  public:
-  ShardSum(std::uint32_t num_elements, Format format, std::uint16_t rank, std::uint16_t num_ranks, BufferPool& pool);
+  // Between groups of ranks a contribution is itself a sum, of `ranks_each` gradients.
+  ShardSum(std::uint32_t num_elements, Format format, std::uint16_t rank, std::uint16_t num_ranks, BufferPool& pool,
+           std::uint32_t ranks_each = 1);
 
   // Bytes that accepting a first contribution will allocate; 0 when the memory is there.
   std::size_t bytes_to_allocate() const;
@@ -20,8 +22,12 @@ class ShardSum {
   void sum_in_rank_order() { in_rank_order_ = !started_; }
 
   const Presence& from(std::uint16_t sender) const { return contributions_[sender]; }
-  // Adds what is new of [begin, begin + count); returns how many elements were.
-  std::uint32_t add(std::uint16_t sender, std::uint32_t begin, std::uint32_t count, const std::uint8_t* elements);
+  // Adds what is new of [begin, begin + count); returns how many elements were. Of the gradients that should be in it
+  // it lacks `lacking`; if that is all of them, it has come, and is not added.
+  std::uint32_t add(std::uint16_t sender, std::uint32_t begin, std::uint32_t count, const std::uint8_t* elements,
+                    std::uint32_t lacking = 0);
+  // Where the owner's own contribution lacks gradients; before anything is finished.
+  void own_lacks(const std::vector<Gap>& gaps);
 
   struct Result {
     BufferPool::Buffer elements;      // in wire format
@@ -46,8 +52,16 @@ class ShardSum {
   void accumulate(ElementRange run, const std::uint8_t* elements);
   void accumulate_in_rank_order(ElementRange range);
   void allocate_result();
-  void combine(ElementRange run, std::uint32_t contributors, const std::uint8_t* own, bool average);
-  std::uint32_t contributors_of(std::uint32_t block) const;
+  // What is in a block, beside the elements.
+  struct Makeup {
+    std::uint32_t contributors = 0;  // other than the owner
+    bool has_own = false;
+    std::uint32_t lacking = 0;  // gradients, of those that the contributions and the own part should hold
+    bool operator==(const Makeup&) const = default;
+  };
+  void combine(ElementRange run, const Makeup& makeup, const std::uint8_t* own, bool average);
+  Makeup makeup_of(std::uint32_t block, bool has_own) const;
+  void note_lacking(ElementRange run, std::uint32_t lacking);
   std::uint8_t* accumulator_at(std::uint32_t element) const {
     return accumulator_.get() + element * accumulator_bytes(format_);
   }
@@ -56,11 +70,14 @@ class ShardSum {
   Format format_;
   std::uint16_t rank_;
   std::uint16_t num_ranks_;
+  std::uint32_t ranks_each_;
   BufferPool& pool_;
   bool in_rank_order_ = false;
   bool started_ = false;
   std::vector<Presence> contributions_;
-  Presence summed_;  // blocks of the accumulator that hold something
+  std::vector<Presence> empty_;  // by sender: what came and held nothing; the own entry: where there is no own part
+  std::vector<std::uint32_t> lacking_;  // by block; neither is there before something lacks
+  Presence summed_;                     // blocks of the accumulator that hold something
   BufferPool::Buffer accumulator_;
   std::vector<BufferPool::Buffer> kept_;  // by sender, in wire format, when summing in rank order
   Presence finished_;                     // parts of the result that are there before the rest

@@ -11,7 +11,7 @@ namespace holdfast {
 namespace {
 
 constexpr std::uint64_t magic = 0x484f4c4446415354ull;  // "HOLDFAST"
-constexpr std::uint32_t trace_version = 7;
+constexpr std::uint32_t trace_version = 8;
 
 enum class Kind : std::uint8_t { datagram = 1, call, note, publish, goodbye, timer, fill, report, release, skip };
 
@@ -88,7 +88,7 @@ void write_record(const TraceWriter::Sink& sink, Kind kind, const Encoder& field
 }
 
 void put_settings(Encoder& out, const EndpointSettings& settings) {
-  out.put(settings.rank).put(settings.num_ranks).put(settings.job).put(settings.epoch);
+  out.put(settings.rank).put(settings.num_ranks).put(settings.num_groups).put(settings.job).put(settings.epoch);
   out.put_fixed(settings.job_key).put(static_cast<std::uint8_t>(settings.protection)).put(settings.packets_per_key);
   out.put(settings.datagram_bytes).put(settings.receive_buffer_bytes).put(settings.max_operation_bytes);
   out.put(settings.early_bytes_cap).put(settings.max_open_operations).put(settings.max_note_bytes);
@@ -101,6 +101,7 @@ EndpointSettings get_settings(Decoder& in) {
   EndpointSettings settings;
   settings.rank = in.get<std::uint16_t>();
   settings.num_ranks = in.get<std::uint16_t>();
+  settings.num_groups = in.get<std::uint16_t>();
   settings.job = in.get<std::uint32_t>();
   settings.epoch = in.get<std::uint32_t>();
   in.get_fixed(settings.job_key);

@@ -62,6 +62,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       message.measures_deadline = input.flag();
       message.uneven_shards = input.flag();
       message.hadamard = static_cast<HadamardChoice>(input.below(3));
+      message.hierarchy = static_cast<std::uint16_t>(input.below(max_ranks + 1));
       message.warmup_operations = input.take<std::uint32_t>();
       fill(input, message.key_fingerprint);
       message.host_identity = text_from(input);

@@ -203,7 +203,7 @@ void Host::judge(Time now, const Datagram& datagram, const Header* header, std::
       complain("placement", "took elements that are not the sender's to send");
     } else if (header->stage == Stage::result && (header->flags & flag::closed) != 0 &&
                header->type != PacketType::end) {
-      operations_[header->operation].owners_closed |= 1ull << header->sender;
+      part_of(header->operation)->owners_closed |= 1ull << header->sender;
     }
     return;
   }
@@ -231,6 +231,13 @@ void Host::judge(Time now, const Datagram& datagram, const Header* header, std::
 
 void Host::note_late(Time now, const Header& header) {
   if (header.stage == Stage::note) return;
+  if (is_between_groups(header.operation)) {
+    const Operation* operation = endpoint_->operation(header.operation);
+    const bool closed = operation == nullptr || operation->ended() ||
+                        (header.stage == Stage::contribution && operation->contributions_closed());
+    if (!closed) violations_.add("late_is_late", where(now) + ", between groups");
+    return;
+  }
   if (header.operation >= operations_.size()) return;
   HostOperation& operation = operations_[header.operation];
   Time& first = header.stage == Stage::contribution ? operation.first_late_contribution : operation.first_late_result;
@@ -256,31 +263,38 @@ void Host::transmit(Time now, const TransmitBatch& batch) {
       HostOperation& operation = operations_[header.operation];
       operation.sent_result = operation.sent_result || !operation.called;
     }
-    note_sent(now, batch.peer, header);
+    note_sent(now, batch.peer, header, payload);
     const bool contributes = header.stage == Stage::contribution && header.type == PacketType::data;
-    if (contributes && header.operation < operations_.size()) {
+    if (contributes && part_of(header.operation) != nullptr) {
       check_contribution(now, batch.peer, header, covered_elements(header, payload));
     }
     network_.send(now, rank(), batch.peer, datagram);
   }
 }
 
-void Host::note_sent(Time now, std::uint16_t peer, const Header& header) {
+HostPart* Host::part_of(std::uint32_t number) {
+  if (call_of(number) >= operations_.size()) return nullptr;
+  HostOperation& operation = operations_[call_of(number)];
+  return is_between_groups(number) ? &operation.between_groups : &operation.whole;
+}
+
+void Host::note_sent(Time now, std::uint16_t peer, const Header& header, std::size_t payload_bytes) {
   if (header.type != PacketType::data && header.type != PacketType::hole) return;
-  if (header.stage == Stage::note || header.operation >= operations_.size()) return;
-  HostOperation& operation = operations_[header.operation];
-  auto& sendings = header.stage == Stage::contribution ? operation.contributions_sent : operation.results_sent;
-  sendings.resize(workload_.operations()[header.operation].call_at.size());
+  HostPart* sent = header.stage == Stage::note ? nullptr : part_of(header.operation);
+  if (sent == nullptr) return;
+  auto& sendings = header.stage == Stage::contribution ? sent->contributions_sent : sent->results_sent;
+  sendings.resize(endpoint_->settings().num_ranks);
   Sending& sending = sendings[peer];
   sending.first_at = std::min(sending.first_at, now);
   sending.last_at = now;
   ++sending.num_datagrams;
+  sending.payload_bytes += payload_bytes;
 }
 
 // Where a result was taken the caller's memory holds it, not the gradient: what is sent from there must be a repetition
 // of what its owner has, which cannot count again.
 void Host::check_contribution(Time now, std::uint16_t owner, const Header& header, std::uint32_t count) {
-  if ((operations_[header.operation].owners_closed >> owner & 1) != 0) {
+  if ((part_of(header.operation)->owners_closed >> owner & 1) != 0) {
     violations_.add("gradient_is_sent", where(now) + " contributes to a closed sum");
   }
   const ElementRange range{header.offset, header.offset + count};
@@ -333,7 +347,20 @@ void Host::pump(Time now) {
     collect(now);
     if (endpoint_->next_timer() <= clock) violations_.add("no_busy_loop", where(now) + ": a timer stays due");
   }
+  note_own_included();
   schedule_wake(now);
+}
+
+// Is a rank's own gradient in its group's sum, and that in the one between the groups? No report tells, if it never
+// calls.
+void Host::note_own_included() {
+  if (workload_.num_groups() == 1) return;
+  for (std::uint32_t call = 0; call < operations_.size(); ++call) {
+    for (const std::uint32_t number : {call, call | between_groups_bit}) {
+      const Operation* operation = endpoint_->operation(number);
+      if (operation != nullptr) part_of(number)->own_included = operation->own_included();
+    }
+  }
 }
 
 void Host::collect(Time now) {

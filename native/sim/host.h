@@ -22,6 +22,15 @@ struct Sending {
   Time first_at = never;
   Time last_at = never;
   std::uint64_t num_datagrams = 0;
+  std::uint64_t payload_bytes = 0;
+};
+
+// What a host sent of an operation, or of one part of it, and what it was told.
+struct HostPart {
+  bool own_included = false;                // in the sum, as last seen; of a hierarchical operation
+  std::uint64_t owners_closed = 0;          // bit r: rank r has said that it takes no more contributions
+  std::vector<Sending> contributions_sent;  // by peer
+  std::vector<Sending> results_sent;
 };
 
 // One rank's side of one operation.
@@ -35,12 +44,11 @@ struct HostOperation {
   Time reported_at = 0;
   Time first_late_contribution = never;  // the first good contribution that was turned away as late
   Time first_late_result = never;
-  std::uint64_t owners_closed = 0;   // bit r: rank r has said that it takes no more contributions
   std::vector<std::uint8_t> memory;  // the caller's
   std::uint64_t memory_digest = 0;   // when it was reported
   OperationReport report;
-  std::vector<Sending> contributions_sent;  // by peer
-  std::vector<Sending> results_sent;
+  HostPart whole;  // or within the group
+  HostPart between_groups;
 };
 
 struct HostNote {
@@ -104,10 +112,12 @@ class Host {
              const Drop* drop);
   void note_late(Time now, const Header& header);
   void call(Time now, std::uint32_t operation);
-  void note_sent(Time now, std::uint16_t peer, const Header& header);
+  void note_sent(Time now, std::uint16_t peer, const Header& header, std::size_t payload_bytes);
   void pump(Time now);
   void transmit(Time now, const TransmitBatch& batch);
   void check_contribution(Time now, std::uint16_t owner, const Header& header, std::uint32_t count);
+  HostPart* part_of(std::uint32_t number);
+  void note_own_included();
   void collect(Time now);
   void schedule_wake(Time now);
   std::string where(Time now) const;

@@ -47,9 +47,7 @@ class OperationCheck {
     for (std::uint16_t rank = 0; rank < world_.num_ranks(); ++rank) {
       gradients_.push_back(world_.workload().gradient(planned_, rank));
     }
-    for (std::uint16_t owner = 0; owner < world_.num_ranks(); ++owner) {
-      shards_.push_back(world_.truth().shard(number_, owner, own_included(owner), gradients_));
-    }
+    work_out_shards();
     for (std::uint16_t rank = 0; rank < world_.num_ranks(); ++rank) {
       if (!on(rank).reported || on(rank).report.status == Status::mismatch) continue;
       was_forgotten(rank) ? check_forgotten(rank) : check_result(rank);
@@ -62,6 +60,41 @@ class OperationCheck {
   const HostOperation& on(std::uint16_t rank) const { return host(rank).operations()[number_]; }
   void complain(const char* invariant, std::uint16_t rank, const std::string& what) {
     world_.violations().add(invariant, label(number_, rank) + what);
+  }
+
+  bool in_groups() const { return world_.scenario().num_groups > 1; }
+  std::uint32_t group_size() const {
+    return world_.num_ranks() / static_cast<std::uint32_t>(world_.scenario().num_groups);
+  }
+  // Whoever sums one of the shards into which this rank divides the bucket: all ranks, or those of its group.
+  bool is_owner_for(std::uint16_t rank, std::uint16_t owner) const {
+    return rank / group_size() == owner / group_size();
+  }
+
+  // A hierarchical operation that ended on this rank before its groups were summed.
+  bool lacks_groups(std::uint16_t rank) const {
+    return in_groups() && on(rank).report.groups.contributions.end == StageEnd::open;
+  }
+
+  void work_out_shards() {
+    const std::uint16_t num_ranks = world_.num_ranks();
+    if (!in_groups()) {
+      for (std::uint16_t owner = 0; owner < num_ranks; ++owner) {
+        shards_.push_back(world_.truth().shard(number_, owner, own_included(owner), gradients_));
+      }
+      return;
+    }
+    std::vector<std::pair<bool, bool>> included;
+    for (std::uint16_t owner = 0; owner < num_ranks; ++owner) {
+      const HostOperation& operation = on(owner);
+      const GroupsReport& groups = operation.report.groups;
+      const bool told = operation.reported && !lacks_groups(owner);
+      included.emplace_back(operation.reported ? own_included(owner) : operation.whole.own_included,
+                            told ? groups.own_included : operation.between_groups.own_included);
+    }
+    GroupsTruth truth = world_.truth().groups(number_, included, gradients_);
+    shards_ = std::move(truth.within);
+    between_groups_ = std::move(truth.between);
   }
 
   // The owner's part is in its sum unless it closed the sum before it called.
@@ -134,10 +167,12 @@ class OperationCheck {
     const OperationReport& report = operation.report;
     const Time opened_at = operation.called_at - report.waited_for_call;
     const Time closed_at = opened_at + report.contributions.elapsed;
-    if (closed_at > host(rank).allowed_until(opened_at + operation.t_b)) {
+    const Duration first_bound = in_groups() ? operation.t_b / 2 : operation.t_b;
+    if (closed_at > host(rank).allowed_until(opened_at + first_bound)) {
       complain("stage_ends_by_bound", rank,
                ", contributions after " + std::to_string(report.contributions.elapsed) + " ns");
     }
+    if (in_groups()) return;  // the other three stages have what is left of the deadline
     const Time results_from = std::max(closed_at, operation.called_at);
     if (results_from + report.results.elapsed > host(rank).allowed_until(results_from + operation.t_b)) {
       complain("stage_ends_by_bound", rank, ", results after " + std::to_string(report.results.elapsed) + " ns");
@@ -185,7 +220,7 @@ class OperationCheck {
     std::vector<bool> present(planned_.total, false);
     std::uint64_t delivered = 0;
     for (std::uint16_t owner = 0; owner < world_.num_ranks(); ++owner) {
-      delivered += mark_present(rank, owner, present);
+      if (is_owner_for(rank, owner)) delivered += mark_present(rank, owner, present);
       if (owner != rank) check_peer(rank, owner);
     }
     if (report.delivered != delivered) complain("share_is_true", rank, numbers(report.delivered, delivered));
@@ -199,11 +234,11 @@ class OperationCheck {
   std::uint64_t mark_present(std::uint16_t rank, std::uint16_t owner, std::vector<bool>& present) {
     const ShardTruth& truth = shards_[owner];
     const auto taken = rank == owner ? std::vector<std::uint8_t>() : world_.truth().results_taken(number_, rank, owner);
-    const bool closed = on(rank).report.contributions.end != StageEnd::open;
+    const bool closed = on(rank).report.contributions.end != StageEnd::open && !lacks_groups(rank);
     std::uint64_t delivered = 0;
     for (std::uint32_t block = 0; block < truth.contributors.size(); ++block) {
       const std::uint64_t mask = truth.contributors[block];
-      const bool is_hole = (mask & ~(1ull << owner)) == 0 && world_.num_ranks() > 1;
+      const bool is_hole = truth.holes[block];
       const bool here = rank == owner ? closed && !is_hole : taken[block] == 1;
       if (rank != owner && taken[block] == 2 && !is_hole)
         complain("hole_is_true", rank, " was told of a hole that is none");
@@ -220,13 +255,23 @@ class OperationCheck {
 
   void check_peer(std::uint16_t rank, std::uint16_t peer) {
     const PeerReport& report = on(rank).report.peers.at(peer);
-    const std::uint32_t contributed = world_.truth().contributed(number_, rank, peer);
+    std::uint32_t number = number_;
+    if (!is_owner_for(rank, peer)) {
+      if (lacks_groups(rank)) return;  // nothing was heard of them yet
+      number |= between_groups_bit;
+      if (rank % group_size() != peer % group_size()) {
+        if (report.contribution_size != 0 || report.result_size != 0)
+          complain("peer_share_is_true", rank, ": a stranger");
+        return;
+      }
+    }
+    const std::uint32_t contributed = world_.truth().contributed(number, rank, peer);
     if (report.contributed != contributed) {
       complain("peer_share_is_true", rank,
                ", contribution of " + std::to_string(peer) + numbers(report.contributed, contributed));
     }
-    const auto taken = world_.truth().results_taken(number_, rank, peer);
-    const std::uint32_t size = world_.truth().shard_of(number_, peer).size();
+    const auto taken = world_.truth().results_taken(number, rank, peer);
+    const std::uint32_t size = world_.truth().shard_of(number, peer).size();
     std::uint32_t results = 0;
     for (std::uint32_t block = 0; block < taken.size(); ++block) {
       if (taken[block] == 1) results += std::min(block_elements, size - block * block_elements);
@@ -241,6 +286,7 @@ class OperationCheck {
     const std::vector<std::uint8_t>& memory = on(rank).memory;
     const std::vector<std::uint8_t> zeros(size, 0);
     for (std::uint16_t owner = 0; owner < world_.num_ranks(); ++owner) {
+      if (!is_owner_for(rank, owner)) continue;
       const ShardTruth& truth = shards_[owner];
       for (std::uint32_t i = 0; i < truth.shard.size(); ++i) {
         const std::uint32_t element = truth.shard.begin + i;
@@ -282,12 +328,13 @@ class OperationCheck {
       return sum / count;
     };
     for (std::uint16_t owner = 0; owner < world_.num_ranks(); ++owner) {
-      const ShardTruth& truth = shards_[owner];
-      if (!on(owner).reported) continue;
+      const ShardTruth& truth = in_groups() ? between_groups_[owner] : shards_[owner];
+      if (!on(owner).reported || lacks_groups(owner)) continue;
+      const std::uint32_t shard_begin = truth.shard.begin + (in_groups() ? shards_[owner].shard.begin : 0);
       for (std::uint32_t block = 0; block < truth.contributors.size(); ++block) {
-        if ((truth.contributors[block] & ~(1ull << owner)) == 0) continue;
-        const std::uint32_t begin = truth.shard.begin + block * block_elements;
-        const std::uint32_t count = std::min(block_elements, truth.shard.end - begin);
+        if (truth.holes[block]) continue;
+        const std::uint32_t begin = shard_begin + block * block_elements;
+        const std::uint32_t count = std::min(block_elements, truth.shard.size() - block * block_elements);
         BlockSample sample{number_, owner, truth.contributors[block], 0, {}};
         sample.value = mean_of(on(owner).memory.data() + begin * size, count);
         for (const auto& gradient : gradients_)
@@ -303,6 +350,7 @@ class OperationCheck {
   Tally& tally_;
   std::vector<std::vector<std::uint8_t>> gradients_;  // by rank
   std::vector<ShardTruth> shards_;                    // by owner
+  std::vector<ShardTruth> between_groups_;            // by owner, of a hierarchical operation
 };
 
 void check_notes(World& world) {

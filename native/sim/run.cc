@@ -10,16 +10,20 @@ constexpr std::size_t max_failed_kept = 5;
 
 std::vector<SentMessage> messages_of(const World& world) {
   std::vector<SentMessage> messages;
-  const auto append = [&](std::uint32_t operation, Stage stage, std::uint16_t from, const std::vector<Sending>& sent) {
+  const auto append = [&](std::uint32_t operation, bool between_groups, Stage stage, std::uint16_t from,
+                          const std::vector<Sending>& sent) {
     for (std::uint16_t to = 0; to < sent.size(); ++to) {
-      if (sent[to].num_datagrams != 0) messages.push_back({operation, stage, from, to, sent[to]});
+      if (sent[to].num_datagrams != 0) messages.push_back({operation, between_groups, stage, from, to, sent[to]});
     }
   };
   for (const PlannedOperation& planned : world.workload().operations()) {
     for (const auto& host : world.hosts()) {
       const HostOperation& operation = host->operations()[planned.number];
-      append(planned.number, Stage::contribution, host->rank(), operation.contributions_sent);
-      append(planned.number, Stage::result, host->rank(), operation.results_sent);
+      for (const HostPart* part : {&operation.whole, &operation.between_groups}) {
+        const bool between_groups = part == &operation.between_groups;
+        append(planned.number, between_groups, Stage::contribution, host->rank(), part->contributions_sent);
+        append(planned.number, between_groups, Stage::result, host->rank(), part->results_sent);
+      }
     }
   }
   return messages;

@@ -16,6 +16,7 @@ namespace holdfast::sim {
 // The elements of one rank's message to another, as they left: who sends to whom when.
 struct SentMessage {
   std::uint32_t operation = 0;
+  bool between_groups = false;
   Stage stage = Stage::none;
   std::uint16_t from = 0;
   std::uint16_t to = 0;

@@ -10,6 +10,7 @@ struct Scenario {
   // The job. A run draws its number of ranks from the seed.
   std::int64_t min_ranks = 2;
   std::int64_t max_ranks = 5;
+  std::int64_t num_groups = 1;  // of neighbouring ranks; more: operations are hierarchical
   std::int64_t datagram_bytes = 1472;
   std::int64_t protection = -1;                 // a value of Protection; -1: encrypted or authenticated, by the seed
   std::int64_t packets_per_key = 0;             // 0: the default
@@ -100,6 +101,7 @@ void for_each_field(AnyScenario& scenario, Visit visit) {
 #define HF_FIELD(field) visit(#field, scenario.field)
   HF_FIELD(min_ranks);
   HF_FIELD(max_ranks);
+  HF_FIELD(num_groups);
   HF_FIELD(datagram_bytes);
   HF_FIELD(protection);
   HF_FIELD(packets_per_key);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "core/wire.h"
@@ -17,8 +18,22 @@ struct ShardTruth {
   ElementRange shard;
   std::vector<std::uint8_t> elements;       // in wire format
   std::vector<std::uint64_t> contributors;  // by block: bit r for each rank r whose part is in it
+  std::vector<bool> holes;                  // by block: nobody but the owner, or its group, had a part in it
 };
 
+// What one rank puts into the sum of a shard.
+struct Share {
+  std::vector<std::uint8_t> elements;  // of the shard, in wire format
+  std::vector<std::uint64_t> makeup;   // by block: bit r for each rank r whose gradient is in it; 0: it is not sent
+};
+
+// A hierarchical operation: what each rank has summed between the groups, and what it then has of its group's shard.
+struct GroupsTruth {
+  std::vector<ShardTruth> between;  // by rank
+  std::vector<ShardTruth> within;
+};
+
+// Operations are known by their number on the wire: see core/hierarchy.h for the parts of a hierarchical one.
 class Truth {
  public:
   Truth(const Workload& workload, std::uint16_t num_ranks);
@@ -30,6 +45,9 @@ class Truth {
   // `gradients` are all ranks' of this operation; `own_included`: the owner's call came before it closed the sum.
   ShardTruth shard(std::uint32_t operation, std::uint16_t owner, bool own_included,
                    const std::vector<std::vector<std::uint8_t>>& gradients) const;
+  // The same for a hierarchical one. `own_included`, by rank: in the sum of its group; in that between the groups.
+  GroupsTruth groups(std::uint32_t call, const std::vector<std::pair<bool, bool>>& own_included,
+                     const std::vector<std::vector<std::uint8_t>>& gradients) const;
   // By block of `owner`'s shard: 0 nothing taken at `host`, 1 values, 2 announced as a hole.
   std::vector<std::uint8_t> results_taken(std::uint32_t operation, std::uint16_t host, std::uint16_t owner) const;
   // Was any of these elements' results taken at `host`?
@@ -39,6 +57,7 @@ class Truth {
   // How many elements of `owner`'s shard arrived there from `sender`.
   std::uint32_t contributed(std::uint32_t operation, std::uint16_t owner, std::uint16_t sender) const;
 
+  // Of a part between groups: within the group's shard.
   ElementRange shard_of(std::uint32_t operation, std::uint16_t owner) const;
 
  private:
@@ -50,8 +69,14 @@ class Truth {
   };
   const std::vector<Taken>& taken(const std::vector<std::vector<Taken>>& by_host, std::uint32_t operation,
                                   std::uint16_t host) const {
-    return by_host[std::size_t{operation} * num_ranks_ + host];
+    return by_host[slot(operation, host)];
   }
+  std::size_t slot(std::uint32_t operation, std::uint16_t host) const;
+  bool take_part_together(std::uint32_t operation, std::uint16_t one, std::uint16_t other) const;
+  ElementRange whole_shard_of(std::uint32_t call, std::uint16_t owner) const;
+  // `shares` by rank, of those who take part; `num_sharing` of them.
+  ShardTruth sum(std::uint32_t operation, std::uint16_t owner, bool own_included, std::size_t num_sharing,
+                 const std::vector<Share>& shares) const;
 
   const Workload& workload_;
   std::uint16_t num_ranks_;

@@ -87,7 +87,9 @@ std::vector<std::uint8_t> Workload::gradient(const PlannedOperation& operation, 
   for (float& value : values) value = static_cast<float>(random.uniform(-1, 1)) + offset;
   const Division& division =
       operation.delivery == Delivery::exact ? Division::even() : division_.of_bucket(operation.total, num_ranks_);
-  const ElementRange own = division.shard(operation.total, num_ranks_, rank, operation.number);
+  const Part part =
+      Hierarchy(rank, num_ranks_, static_cast<std::uint16_t>(scenario_.num_groups)).part_of(operation.number);
+  const ElementRange own = division.shard(operation.total, part.team.size, part.team.place_of(rank), operation.number);
   for (std::uint32_t i = own.begin; i < own.end; ++i) values[i] += static_cast<float>(scenario_.owner_bonus);
   std::vector<std::uint8_t> bytes(operation.total * element_bytes(operation.format));
   kernels::cast(operation.format, bytes.data(), Format::f32, values.data(), operation.total);

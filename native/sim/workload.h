@@ -32,6 +32,7 @@ class Workload {
 
   const std::vector<PlannedOperation>& operations() const { return operations_; }
   const std::vector<PlannedNote>& notes() const { return notes_; }  // a note's channel is its index here
+  std::int64_t num_groups() const { return scenario_.num_groups; }
   bool deterministic() const { return deterministic_; }
   bool repairs() const { return repairs_; }
   const Division& division() const { return division_; }

@@ -20,6 +20,10 @@ World::World(const Scenario& scenario, std::uint64_t seed, Steering* steering) :
   Random random(seed, 0);
   const auto span = static_cast<std::uint64_t>(scenario.max_ranks - scenario.min_ranks + 1);
   num_ranks_ = static_cast<std::uint16_t>(static_cast<std::uint64_t>(scenario.min_ranks) + random.below(span));
+  if (scenario.num_groups > 1) {
+    const auto group_size = std::max<std::int64_t>(2, num_ranks_ / scenario.num_groups);
+    num_ranks_ = static_cast<std::uint16_t>(group_size * scenario.num_groups);
+  }
   victim_ = static_cast<std::uint16_t>(random.below(num_ranks_));
   if (scenario.victim >= 0) victim_ = static_cast<std::uint16_t>(scenario.victim % num_ranks_);
   workload_ = std::make_unique<Workload>(scenario_, num_ranks_, victim_, seed);
@@ -37,6 +41,7 @@ std::vector<EndpointSettings> World::endpoint_settings(std::uint64_t seed) const
   Random random(seed, 3);
   EndpointSettings settings;
   settings.num_ranks = num_ranks_;
+  settings.num_groups = static_cast<std::uint16_t>(scenario_.num_groups);
   settings.job = static_cast<std::uint32_t>(random.bits());
   settings.epoch = 1 + static_cast<std::uint32_t>(random.below(1000));
   for (std::uint8_t& byte : settings.job_key) byte = static_cast<std::uint8_t>(random.bits());

@@ -309,7 +309,7 @@ class EndpointSettings:
     """What a job agreed on at join."""
 
     @staticmethod
-    def make(*, rank: int, num_ranks: int, job: int, epoch: int, job_key: bytes, protection: Protection, packets_per_key: int, datagram_bytes: int, early_bytes_cap: int, heartbeat_interval_s: float, silence_limit_s: float, rate_rule: RateRule) -> EndpointSettings: ...
+    def make(*, rank: int, num_ranks: int, job: int, epoch: int, job_key: bytes, protection: Protection, packets_per_key: int, datagram_bytes: int, early_bytes_cap: int, heartbeat_interval_s: float, silence_limit_s: float, rate_rule: RateRule, num_groups: int = 1) -> EndpointSettings: ...
 
 class Peer:
     """Where a rank can be reached, and which process it is."""
@@ -421,7 +421,7 @@ class HadamardChoice(enum.Enum):
 class Introduction:
     """Which host a rank is on, and what all ranks must have in common."""
 
-    def __init__(self, *, protection: Protection, deterministic: bool, measures_deadline: bool, uneven_shards: bool, hadamard: HadamardChoice, warmup_operations: int, key_fingerprint: bytes, host_identity: str) -> None: ...
+    def __init__(self, *, protection: Protection, deterministic: bool, measures_deadline: bool, uneven_shards: bool, hadamard: HadamardChoice, hierarchy: int, warmup_operations: int, key_fingerprint: bytes, host_identity: str) -> None: ...
 
     @property
     def protection(self) -> Protection: ...
@@ -437,6 +437,10 @@ class Introduction:
 
     @property
     def hadamard(self) -> HadamardChoice: ...
+
+    @property
+    def hierarchy(self) -> int:
+        """0: off; 1: as the hosts suggest; else this many groups."""
 
     @property
     def warmup_operations(self) -> int: ...
@@ -539,6 +543,10 @@ class SimMessage:
     def operation(self) -> int: ...
 
     @property
+    def between_groups(self) -> bool:
+        """Of a hierarchical operation."""
+
+    @property
     def is_result(self) -> bool: ...
 
     @property
@@ -555,6 +563,10 @@ class SimMessage:
 
     @property
     def num_datagrams(self) -> int: ...
+
+    @property
+    def payload_bytes(self) -> int:
+        """Of elements alone, without headers and tags."""
 
 class SimRun:
     """What one simulated run came to."""

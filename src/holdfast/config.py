@@ -25,6 +25,7 @@ WireName = Literal["float32", "bf16", "fp16"]
 RoundingName = Literal["stochastic", "feedback"]
 RateRuleName = Literal["delay", "model"]
 HadamardName = Literal["auto", "off", "on"]
+HierarchyName = Literal["off", "auto"]
 OverBudgetName = Literal["skip", "halt"]
 
 
@@ -75,6 +76,14 @@ class Config:
     the same on every rank. No effect with two ranks, with more than 64, nor with `deterministic`. Cost: a small exact
     operation after every 16 bounded ones, and a rank that hears no more than half of all ranks (itself included) in an
     operation counts it as lost: the others may divide otherwise."""
+
+    hierarchy: int | HierarchyName = "off"
+    """In how many groups of neighbouring ranks an all-reduce is hierarchical: summed within each group, then between the
+    groups. Default `off`: all ranks at once. `auto`: by host where all hosts hold the same number of ranks, more than
+    one, and else, from 16 ranks on, so that there are fewest rounds. Must be the same on every rank; shards are even
+    then. Fewer, larger messages: 64 ranks in 8 groups take 28 rounds instead of 126. Cost: a gradient takes four steps
+    instead of two, so twice as much of it is lost on a lossy network, and a rank that dies costs its group a whole
+    shard until the job goes on without it."""
 
     rate_rule: RateRuleName = "model"
     """What the sending rate of a path follows: `model` (default), the largest delivery rate seen (after BBR), or `delay`,
@@ -233,6 +242,13 @@ def _check(config: Config) -> None:
             f"a silence limit of {config.silence_limit_ms} ms leaves no room for heartbeats every {config.heartbeat_ms} ms",
             what_to_try="a limit of at least two heartbeats",
         )
+    if config.hierarchy not in typing.get_args(HierarchyName) and (
+        not isinstance(config.hierarchy, int) or config.hierarchy < 2
+    ):
+        raise ConfigError(
+            f"hierarchy is {config.hierarchy!r}, and must be off, auto or a number of groups",
+            what_to_try="a number of groups that divides the number of ranks, at least 2",
+        )
     if not 0 <= config.credit <= 255:
         raise ConfigError(f"credit is {config.credit}, and must be 0 to 255")
     if not 0 <= config.port <= 65_535:
@@ -308,9 +324,11 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _convert(value: Any, hint: Any, what: str) -> Any:
     """Text (from the environment) or a TOML value to the type of the field."""
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    options = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
     if type(None) in options and (value is None or value == ""):
         return None
+    if any(typing.get_origin(option) is Literal and value in typing.get_args(option) for option in options):
+        return value
     target = next(option for option in options if option is not type(None))
     if typing.get_origin(target) is Literal:
         return value

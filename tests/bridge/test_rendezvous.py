@@ -166,6 +166,7 @@ def introduction_of(config: Config, key: bytes) -> _native.Introduction:
         measures_deadline=config.deadline_ms is None,
         uneven_shards=config.uneven_shards,
         hadamard=getattr(_native.HadamardChoice, config.hadamard_in_force),
+        hierarchy=0,
         warmup_operations=config.warmup_operations,
         key_fingerprint=_native.key_fingerprint(key),
         host_identity=interface.host_identity(),
@@ -283,6 +284,7 @@ def test_a_key_file_others_can_read_is_warned_of(tmp_path: Path, caplog: pytest.
         {"warmup_operations": 6},
         {"hadamard": "on"},
         {"hadamard": "off"},
+        {"hierarchy": "auto"},
     ],
     ids=str,
 )

@@ -115,6 +115,7 @@ class Attacker:
             measures_deadline=config.deadline_ms is None,
             uneven_shards=config.uneven_shards,
             hadamard=getattr(_native.HadamardChoice, config.hadamard_in_force),
+            hierarchy=0,
             warmup_operations=config.warmup_operations,
             key_fingerprint=_native.key_fingerprint(key),
             host_identity=interface.host_identity(),

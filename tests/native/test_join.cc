@@ -15,6 +15,7 @@ Introduction introduction() {
   made.protection = Protection::authenticated;
   made.deterministic = true;
   made.hadamard = HadamardChoice::automatic;
+  made.hierarchy = 16;
   made.warmup_operations = 20;
   made.key_fingerprint.fill(7);
   made.host_identity = "4c5e/4026531840";
@@ -53,7 +54,7 @@ HF_CASE(the_bytes_are_those_of_every_release) {
   const Bytes message = encode(Whereabouts{"::1", 0x1234, ProcessId{9}});
   HF_CHECK((Bytes(message.begin(), message.begin() + 9) == Bytes{4, 2, 3, ':', ':', '1', 0x12, 0x34, 9}));
   HF_EQUAL(message.size(), 24u);
-  HF_EQUAL(encode(introduction()).size(), 2u + 5 + 4 + 16 + 1 + 15);
+  HF_EQUAL(encode(introduction()).size(), 2u + 5 + 2 + 4 + 16 + 1 + 15);
 }
 
 HF_CASE(anything_but_the_whole_message_is_refused) {
@@ -71,6 +72,9 @@ HF_CASE(values_no_rank_can_have_are_refused) {
   HF_CHECK(!decode_introduction(message));
   message = encode(introduction());
   message[6] = 3;  // a choice that does not exist
+  HF_CHECK(!decode_introduction(message));
+  message = encode(introduction());
+  message[7] = 0x20;  // more groups than a job has ranks
   HF_CHECK(!decode_introduction(message));
   message = encode(introduction());
   message.back() = '\n';  // would forge a line in a log

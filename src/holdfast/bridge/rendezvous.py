@@ -16,6 +16,7 @@ from pathlib import Path
 from holdfast import _native
 from holdfast.bridge.board import Board, Store
 from holdfast.config import Config
+from holdfast.control.topology import choose_groups
 from holdfast.errors import ConfigError, JoinError, KeyMismatch, LoopbackAcrossHosts
 from holdfast.key_file import KEY_BYTES, RECIPE, UnusableKey, read_key
 from holdfast.link import interface
@@ -24,6 +25,8 @@ from holdfast.link.link import Agreement, Link, Rank, open_engine
 logger = logging.getLogger(__name__)
 
 _BROADCAST = "255.255.255.255"
+_ALIKE = ("protection", "deterministic", "deadline", "warmup_operations", "uneven_shards", "hadamard", "hierarchy")
+_HIERARCHY_WORDS = ("off", "auto")
 
 
 def join(
@@ -54,6 +57,7 @@ def _join(board: Board, *, config: Config, step_bytes: int, epoch: int, record: 
             measures_deadline=config.deadline_ms is None,
             uneven_shards=config.uneven_shards,
             hadamard=getattr(_native.HadamardChoice, config.hadamard_in_force),
+            hierarchy=_hierarchy_number(config.hierarchy),
             warmup_operations=config.warmup_operations,
             key_fingerprint=_native.key_fingerprint(job_key),
             host_identity=interface.host_identity(),
@@ -61,6 +65,7 @@ def _join(board: Board, *, config: Config, step_bytes: int, epoch: int, record: 
     )
     _check_agreement(introductions, rank)
     identities = [introduction.host_identity for introduction in introductions]
+    grouping = choose_groups(config.hierarchy, identities)
     single_host = len(set(identities)) == 1
     if config.protection == "insecure":
         _allow_insecure(single_host)
@@ -89,6 +94,8 @@ def _join(board: Board, *, config: Config, step_bytes: int, epoch: int, record: 
             epoch=epoch,
             job_key=job_key,
             datagram_bytes=_agree_on_datagram(board, ranks, rank, config),
+            num_groups=grouping.num_groups,
+            groups_reason=grouping.reason,
         )
         link = Link(engine, agreement, config, step_bytes=step_bytes, record=record)
     except BaseException:
@@ -134,7 +141,7 @@ def _check_agreement(introductions: Sequence[_native.Introduction], rank: int) -
         raise KeyMismatch(
             "ranks hold different job keys", peers=strangers, what_to_try="give all ranks the same key_file"
         )
-    for setting in ("protection", "deterministic", "deadline", "warmup_operations", "uneven_shards", "hadamard"):
+    for setting in _ALIKE:
         values = [_setting(introduction, setting) for introduction in introductions]
         peers = [peer for peer, value in enumerate(values) if value != values[rank]]
         if peers:
@@ -145,6 +152,10 @@ def _check_agreement(introductions: Sequence[_native.Introduction], rank: int) -
             )
 
 
+def _hierarchy_number(hierarchy: int | str) -> int:
+    return hierarchy if isinstance(hierarchy, int) else _HIERARCHY_WORDS.index(hierarchy)
+
+
 def _setting(introduction: _native.Introduction, name: str) -> object:
     if name == "protection":
         return introduction.protection.name
@@ -152,6 +163,8 @@ def _setting(introduction: _native.Introduction, name: str) -> object:
         return "measured" if introduction.measures_deadline else "given"
     if name == "hadamard":
         return introduction.hadamard.name
+    if name == "hierarchy" and introduction.hierarchy < len(_HIERARCHY_WORDS):
+        return _HIERARCHY_WORDS[introduction.hierarchy]
     return getattr(introduction, name)
 
 

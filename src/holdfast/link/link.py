@@ -49,10 +49,18 @@ class Agreement:
     epoch: int
     job_key: bytes
     datagram_bytes: int
+    num_groups: int = 1
+    """Of neighbouring ranks, in which operations are hierarchical; 1: all ranks are one."""
+    groups_reason: str = "all ranks are one group"
 
     @property
     def num_ranks(self) -> int:
         return len(self.ranks)
+
+    @property
+    def num_shards(self) -> int:
+        """Into how many a bucket is divided: by all ranks, or within each group."""
+        return self.num_ranks // self.num_groups
 
 
 def open_engine(config: Config, *, address: str, port: int) -> _native.Engine:
@@ -82,10 +90,11 @@ def open_engine(config: Config, *, address: str, port: int) -> _native.Engine:
     return engine
 
 
-def _early_cap(step_bytes: int, num_ranks: int, config: Config) -> int:
+def _early_cap(step_bytes: int, agreement: Agreement, config: Config) -> int:
     """Room for one step: its results, the sums of the own shards (twice as wide for 16-bit gradients), bitmaps."""
     kept_apart = 1.0 if config.deterministic else 0.0
-    return max(_SMALLEST_EARLY_CAP, int(step_bytes * (1.1 + 2 / num_ranks + kept_apart)))
+    parts = 1 if agreement.num_groups == 1 else 2  # within the group and between the groups
+    return max(_SMALLEST_EARLY_CAP, int(step_bytes * (1.1 + parts * (2 / agreement.num_shards + kept_apart))))
 
 
 def require_finite(duration: float) -> float:
@@ -121,10 +130,11 @@ class Link:
             protection=getattr(_native.Protection, config.protection),
             packets_per_key=config.packets_per_key,
             datagram_bytes=agreement.datagram_bytes,
-            early_bytes_cap=config.early_bytes_cap or _early_cap(step_bytes, agreement.num_ranks, config),
+            early_bytes_cap=config.early_bytes_cap or _early_cap(step_bytes, agreement, config),
             heartbeat_interval_s=config.heartbeat_ms / 1e3,
             silence_limit_s=config.silence_limit_ms / 1e3,
             rate_rule=getattr(_native.RateRule, config.rate_rule),
+            num_groups=agreement.num_groups,
         )
         peers = [
             _native.Peer(rank.host, rank.port, rank.process, rank.host_identity == own_host) for rank in agreement.ranks
@@ -149,10 +159,11 @@ class Link:
 
     @property
     def divides_unevenly(self) -> bool:
-        """Shards may be of different sizes. With two ranks no division is faster than another, and what time decides
-        is not deterministic."""
+        """Shards may be of different sizes. With two ranks no division is faster than another, what time decides is
+        not deterministic, and groups have even shards."""
         config = self.config
-        return config.uneven_shards and not config.deterministic and 2 < self.num_ranks <= MAX_UNEVEN_RANKS
+        possible = 2 < self.num_ranks <= MAX_UNEVEN_RANKS and self.agreement.num_groups == 1
+        return config.uneven_shards and not config.deterministic and possible
 
     @property
     def may_switch_hadamard(self) -> bool:

@@ -381,8 +381,9 @@ class TransposeAllReduce:
                 "and what 95 % of their stages took will be t_B, the longest that a stage may last",
                 f"incast: the credit is how many may send to this rank at once; {at_once} until the bound is known",
             ]
+        groups = [] if self.link.num_ranks == 1 else [f"groups: {self.link.agreement.groups_reason}"]
         shards = [] if self.slow_ranks is None else [f"shards: {self.slow_ranks.explain()}"]
-        return [*self.adaptation.explain(), *shards]
+        return [*self.adaptation.explain(), *groups, *shards]
 
 
 def _announced(timing: Timing) -> dict[str, Any]:

@@ -28,6 +28,9 @@ class Scenario:
     min_ranks: int = 2
     max_ranks: int = 5
     """A run draws its number of ranks between the two."""
+    num_groups: int = 1
+    """More than 1: operations are hierarchical, over so many groups of neighbouring ranks. What was drawn is rounded to
+    groups of the same size, at least two ranks each."""
     datagram_bytes: int = 1472
     protection: int = -1
     """0 encrypted, 1 authenticated, 2 neither; -1: encrypted or authenticated, by the seed."""
@@ -237,6 +240,7 @@ def _check_ranges(scenario: Scenario) -> None:
             raise ConfigError(f"scenario {scenario.name!r}: {what}", what_to_try="the field's documentation")
 
     require(1 <= scenario.min_ranks <= scenario.max_ranks <= 64, "ranks must be between 1 and 64, the least first")
+    require(1 <= scenario.num_groups <= 32, "num_groups must be between 1 and 32: at least two of 64 ranks each")
     require(1 <= scenario.min_elements <= scenario.max_elements, "elements must be at least 1, the least first")
     require(scenario.datagram_bytes >= 256, "a datagram needs at least 256 bytes")
     require(scenario.rate_gbps > 0 and scenario.port_rate_gbps > 0, "rates must be positive")
