@@ -55,3 +55,5 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
         if name.startswith("HOLDFAST_"):
             monkeypatch.delenv(name)
+    # All ranks of a test are on one host; what most tests are about is the network.
+    monkeypatch.setenv("HOLDFAST_SHARED_MEMORY", "false")

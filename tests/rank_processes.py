@@ -71,7 +71,8 @@ class Member:
             dist.PrefixStore(f"join/{next(self._joins)}", self.store),
             rank=self.rank,
             num_ranks=self.num_ranks,
-            config=Config(**{"join_timeout_s": 20.0, **settings}),
+            # What most tests are about is the network, though all ranks are on one host.
+            config=Config(**{"join_timeout_s": 20.0, "shared_memory": False, **settings}),
             step_bytes=step_bytes,
             epoch=epoch,
             record=record,
@@ -249,7 +250,8 @@ def _run_rank(
 ) -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     torch.set_num_threads(1)
-    os.environ.update({"GLOO_SOCKET_IFNAME": "lo", "MASTER_ADDR": HOST, **environment})
+    network = {"GLOO_SOCKET_IFNAME": "lo", "MASTER_ADDR": HOST, "HOLDFAST_SHARED_MEMORY": "false"}
+    os.environ.update({**network, **environment})
     logging.basicConfig(level=logging.WARNING, format=f"rank {rank}: %(name)s: %(message)s")
     try:
         store = dist.PrefixStore(run, dist.TCPStore(HOST, store_port, is_master=False))

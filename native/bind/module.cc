@@ -4,6 +4,7 @@
 namespace nb = nanobind;
 
 void bind_engine(nb::module_& module);
+void bind_host_meeting(nb::module_& module);
 void bind_join_messages(nb::module_& module);
 void bind_kernels(nb::module_& module);
 void bind_machine(nb::module_& module);
@@ -14,6 +15,7 @@ NB_MODULE(_native, module) {
   module.doc() = "Holdfast's native core: the reactor, the kernels and the simulator.";
   bind_kernels(module);
   bind_engine(module);
+  bind_host_meeting(module);
   bind_join_messages(module);
   bind_machine(module);
   bind_sim(module);

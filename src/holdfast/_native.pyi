@@ -407,6 +407,99 @@ def source_address_towards(host: str) -> str:
 def interface_holding(address: str) -> str:
     """The interface that has an address, or ''."""
 
+MAX_MEETING_MEMBERS: int = 64
+
+def create_meeting_memory(num_members: int) -> int:
+    """
+    A descriptor of memory in which so many ranks can meet. It has no name; the caller closes it.
+    """
+
+def meeting_shard(count: int, member: int, num_members: int) -> tuple[int, int]:
+    """(begin, end) of the elements that a member sums."""
+
+class MeetingKind(enum.Enum):
+    """What the ranks of a host do together."""
+
+    all_reduce = 0
+    """Everybody has the whole sum."""
+
+    reduce_scatter = 1
+    """Everybody has its shard of the sum."""
+
+    all_gather = 2
+    """Everybody has everybody's shard."""
+
+class MemberTimes:
+    """When a member did its part, in seconds of the monotonic clock."""
+
+    @property
+    def called_s(self) -> float: ...
+
+    @property
+    def began_reducing_s(self) -> float: ...
+
+    @property
+    def contributed_s(self) -> float: ...
+
+    @property
+    def reduced_s(self) -> float: ...
+
+class MeetingReport:
+    """How an operation in shared memory ended."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def status(self) -> Status: ...
+
+    @property
+    def concerned(self) -> bool:
+        """
+        False: an earlier operation failed, this one was not begun, and its data are as they were.
+        """
+
+    @property
+    def culprits(self) -> list[int]: ...
+
+    @property
+    def members(self) -> list[MemberTimes]: ...
+
+    @property
+    def ended_s(self) -> float: ...
+
+class HostMeeting:
+    """This rank among those of its host that share memory with it."""
+
+    def __init__(self, *, descriptor: int, member: int, num_members: int) -> None:
+        """
+        Maps what `create_meeting_memory` made; the descriptor is not needed afterwards.
+        """
+
+    @property
+    def closed(self) -> bool: ...
+
+    @property
+    def num_members(self) -> int: ...
+
+    @property
+    def next_number(self) -> int:
+        """The number that the next operation will get."""
+
+    def meet(self, *, kind: MeetingKind, data: int, count: int, format: Format, layout: int, scale: float, deadline_s: float) -> int:
+        """
+        Takes part in the next operation, in place. The memory must stay until the operation is reported.
+        """
+
+    def wait(self, number: int, timeout_s: float) -> MeetingReport | None: ...
+
+    def give_up(self, status: Status, culprits: Sequence[int]) -> None:
+        """
+        The operation under way, or the next one, fails for all members, unless it is done already.
+        """
+
+    def close(self) -> None: ...
+
 MAX_RANKS: int = 4096
 
 class HadamardChoice(enum.Enum):

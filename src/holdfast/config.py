@@ -85,6 +85,12 @@ class Config:
     instead of two, so twice as much of it is lost on a lossy network, and a rank that dies costs its group a whole
     shard until the job goes on without it."""
 
+    shared_memory: bool = True
+    """Let ranks meet in shared memory instead of over the network when all of them are on one host and no `deadline_ms`
+    is given. Default true. Must be the same on every rank. Averages are then exact, in every gradient's own dtype
+    (`wire` and `hadamard` have nothing to do), and wait for the slowest rank, at most `exact_deadline_ms`. Cost: that
+    wait; give a `deadline_ms` to go on without a late rank. A few MiB of memory for all of them, 64 at most."""
+
     rate_rule: RateRuleName = "model"
     """What the sending rate of a path follows: `model` (default), the largest delivery rate seen (after BBR), or `delay`,
     the round-trip time between two thresholds (as in the paper). Neither is fooled by random loss."""

@@ -56,13 +56,14 @@ def test_no_protection_must_be_asked_for() -> None:
 
 def test_two_ranks_give_right_rows_for_every_peer(tmp_path: Path) -> None:
     file = tmp_path / "rows.json"
-    chosen = ["--ranks", "2", "--sizes", "8K,300K", "--peers", "gloo,holdfast-exact,holdfast-bf16"]
+    chosen = ["--ranks", "2", "--sizes", "8K,300K", "--peers", "gloo,holdfast-exact,holdfast-bf16,holdfast-shared"]
     result = CliRunner().invoke(
         app, ["bench", "allreduce", *chosen, "--insecure", "--iterations", "5", "--json", str(file)]
     )
     assert result.exit_code == 0, result.output
     rows = json.loads(file.read_text())
     peers = ["holdfast", "holdfast-authenticated", "holdfast-insecure", "gloo", "holdfast-exact", "holdfast-bf16"]
+    peers.append("holdfast-shared")
     assert [(row["bytes"], row["peer"]) for row in rows] == [(size, peer) for size in (8192, 307_200) for peer in peers]
     for row in rows:
         assert set(row) == ROW_KEYS
@@ -71,7 +72,7 @@ def test_two_ranks_give_right_rows_for_every_peer(tmp_path: Path) -> None:
         assert row["lower_bound_ms"] is None
         assert row["p50_ms"] <= row["p95_ms"] <= row["p99_ms"] <= row["max_ms"]
         assert row["delivered_ratio"] == 1.0 or row["peer"].startswith("holdfast")
-        bounded = row["peer"].startswith("holdfast") and row["peer"] != "holdfast-exact"
+        bounded = row["peer"].startswith("holdfast") and row["peer"] not in ("holdfast-exact", "holdfast-shared")
         assert (row["stage_over_bound_p999_ms"] is not None) == (row["late_ratio"] is not None) == bounded
         assert sum(row["stage_ends"].values()) == pytest.approx(1.0 if bounded else 0.0)
     for peer in peers:
@@ -110,6 +111,11 @@ def test_the_slowest_operation_is_written_down(tmp_path: Path) -> None:
 def test_every_table_has_the_whole_family_unless_told_otherwise(peers: str | None, in_lab: bool, names: str) -> None:
     chosen = chosen_peers(peers, insecure=False, in_lab=in_lab)
     assert [peer.name for peer in chosen] == names.split(",")
+
+
+def test_hosts_of_the_lab_share_no_memory() -> None:
+    with pytest.raises(ConfigError, match="share no memory"):
+        chosen_peers("holdfast-shared", insecure=False, in_lab=True)
 
 
 def test_tcp_settings_need_a_lab() -> None:

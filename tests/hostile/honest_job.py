@@ -52,6 +52,7 @@ class Plan:
             "deadline_ms": 400.0,
             "exact_deadline_ms": 20_000.0,
             "datagram_bytes": 1472,
+            "shared_memory": False,
             # Whoever sits in a hostile seat takes no part in what the others agree on.
             "uneven_shards": False,
             "hadamard": "off",

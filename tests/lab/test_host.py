@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 
 from holdfast.errors import LabUnavailable
 from holdfast.lab.host import GSO_MAX_BYTES, INTERFACE, MTU_BYTES, TBF_BURST_BYTES, Host
+from holdfast.link.interface import host_identity
 from lab.lab_processes import needs_lab
 
 pytestmark = needs_lab
@@ -40,6 +43,15 @@ def card(host: Host) -> tuple[Any, Any]:
             return link, qdisc.get_attr("TCA_OPTIONS").get_attr("TCA_TBF_PARMS")
 
     return host.run(ask)
+
+
+def test_its_processes_are_on_another_host_than_this_one(host: Host) -> None:
+    """Else ranks of the lab would meet in shared memory."""
+    command = [sys.executable, "-c", "from holdfast.link.interface import host_identity; print(host_identity())"]
+    there = host.run(lambda: subprocess.check_output(command, text=True, timeout=60).strip())
+    boot = host_identity().partition("/")[0]
+    assert there.partition("/")[0] == boot
+    assert there != host_identity()
 
 
 def test_the_card_is_up_with_its_address_and_its_rate(host: Host) -> None:

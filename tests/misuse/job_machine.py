@@ -27,10 +27,11 @@ NOTHING = torch.empty(0)
 _BRISK = {"exact_deadline_ms": 300.0, "join_timeout_s": 20.0, "silence_limit_ms": 2_000.0}
 _MODES = st.sampled_from(
     [
-        {},
+        {},  # in shared memory
+        {"shared_memory": False},
         {"deadline_ms": 60.0},
         {"deadline_ms": 60.0, "protection": "insecure", "deterministic": True},
-        {"protection": "authenticated", "packets_per_key": 20, "warmup_operations": 1},
+        {"shared_memory": False, "protection": "authenticated", "packets_per_key": 20, "warmup_operations": 1},
         {"deadline_ms": 60.0, "credit": 1, "early_bytes_cap": 1_000, "datagram_bytes": 576},
     ]
 )

@@ -16,11 +16,11 @@ from holdfast.bridge.tensors import FORMATS, layout_of, memory_of
 from holdfast.errors import OperationError
 from holdfast.outcome import Outcome
 from holdfast.reduce.pending import Pending
-from holdfast.reduce.transpose import TransposeAllReduce
+from holdfast.reduce.reducer import Reducer
 
 
 class BufferAverager:
-    def __init__(self, reducer: TransposeAllReduce, buffers: Callable[[], Iterable[torch.Tensor]]) -> None:
+    def __init__(self, reducer: Reducer, buffers: Callable[[], Iterable[torch.Tensor]]) -> None:
         self._reducer = reducer
         self._buffers = buffers
         self._pending: list[tuple[_Group, Pending]] = []

@@ -32,7 +32,7 @@ from holdfast.link.interface import is_loopback
 from holdfast.link.link import Link
 from holdfast.outcome import Outcome
 from holdfast.reduce.pending import Pending
-from holdfast.reduce.transpose import TransposeAllReduce
+from holdfast.reduce.reducer import Reducer, reducer_for
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class Handle:
         self._resolved = resolved
         self._on_detach = on_detach
         self._snapshot = snapshot
-        self._reducer = TransposeAllReduce(link)
+        self._reducer = reducer_for(link)
         self._cast = _make_cast(resolved.config, link)
         self._hadamard = _make_hadamard(resolved.config, link)
         self._encoded: set[int] = set()  # operations under way whose buckets are
@@ -119,7 +119,7 @@ class Handle:
     # -- what the hook calls --------------------------------------------------------------------------------------
 
     @property
-    def reducer(self) -> TransposeAllReduce:
+    def reducer(self) -> Reducer:
         return self._reducer
 
     @property
@@ -421,12 +421,16 @@ class Handle:
 
 
 def _make_cast(config: Config, link: Link) -> Cast | None:
-    alone = link.num_ranks == 1  # nothing is sent, so nothing is rounded
-    return None if alone or config.wire == "float32" else Cast(config.wire, config.rounding, link.rank)
+    return None if config.wire == "float32" or not _sends(link) else Cast(config.wire, config.rounding, link.rank)
 
 
 def _make_hadamard(config: Config, link: Link) -> Hadamard | None:
-    return Hadamard() if config.hadamard_in_force != "off" and link.num_ranks > 1 else None
+    return Hadamard() if config.hadamard_in_force != "off" and _sends(link) else None
+
+
+def _sends(link: Link) -> bool:
+    """Else nothing is lost or long on its way, so nothing is rounded or encoded for it."""
+    return link.num_ranks > 1 and link.meeting is None
 
 
 class _Totals:

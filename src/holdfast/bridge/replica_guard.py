@@ -28,7 +28,7 @@ from holdfast.bridge.state_blocks import NamedTensor, StateBlocks
 from holdfast.control.replica_vote import NUM_SLICES, odd_ranks, referee_of, slice_of
 from holdfast.errors import HoldfastError
 from holdfast.link.link import Link
-from holdfast.reduce.transpose import TransposeAllReduce
+from holdfast.reduce.reducer import Reducer
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class ReplicaFigures:
 
 
 class ReplicaGuard:
-    def __init__(self, link: Link, reducer: TransposeAllReduce, tensors: Callable[[], Sequence[NamedTensor]]) -> None:
+    def __init__(self, link: Link, reducer: Reducer, tensors: Callable[[], Sequence[NamedTensor]]) -> None:
         self._link = link
         self._reducer = reducer
         self._tensors = weakref.WeakMethod(tensors)

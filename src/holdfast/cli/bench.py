@@ -153,6 +153,10 @@ def chosen_peers(peers: str | None, insecure: bool, in_lab: bool) -> list[Peer]:
     chosen = parse_peers(peers)
     if not insecure and any(peer.name == _INSECURE for peer in chosen):
         raise ConfigError(f"{_INSECURE} has no protection at all", what_to_try="--insecure, to say you mean it")
+    if in_lab and any(peer.shared_memory for peer in chosen):
+        raise ConfigError(
+            "the lab's ranks are on hosts of their own and share no memory", what_to_try="no --profile, or another peer"
+        )
     if not in_lab:
         needy = [peer.name for peer in chosen if peer.tcp is not None]
         if needy:

@@ -26,6 +26,8 @@ class Peer:
     """Per float32 element on the network."""
     exact: bool = False
     protection: ProtectionName = "encrypted"
+    shared_memory: bool = False
+    """Off also where it could be used: what is compared is the network."""
 
     @property
     def wire(self) -> WireName:
@@ -40,6 +42,7 @@ PEERS = {
         Peer("holdfast-exact", "holdfast", exact=True),
         Peer("holdfast-authenticated", "holdfast", protection="authenticated"),
         Peer("holdfast-insecure", "holdfast", protection="insecure"),
+        Peer("holdfast-shared", "holdfast", shared_memory=True),
         Peer("gloo", "gloo"),
         Peer("gloo-cubic", "gloo", TcpSettings("cubic", USUAL_RTO_MIN_US)),
         Peer("gloo-bbr", "gloo", TcpSettings("bbr", USUAL_RTO_MIN_US)),

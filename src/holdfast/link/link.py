@@ -119,6 +119,7 @@ class Link:
         self.engine = engine
         self.agreement = agreement
         self.config = config
+        self.meeting: _native.HostMeeting | None = None
         self._finalizer = weakref.finalize(self, engine.close)
         own_host = agreement.ranks[agreement.rank].host_identity
         settings = _native.EndpointSettings.make(
@@ -156,6 +157,11 @@ class Link:
     @property
     def num_ranks(self) -> int:
         return self.agreement.num_ranks
+
+    def enter(self, meeting: _native.HostMeeting) -> None:
+        """All ranks are on this host and can average in shared memory; the datagrams tell who is alive."""
+        self.meeting = meeting
+        self._leave = weakref.finalize(self, meeting.close)
 
     @property
     def divides_unevenly(self) -> bool:
@@ -300,5 +306,7 @@ class Link:
             self.engine.discard_notes(channel)
 
     def close(self) -> None:
-        """Says goodbye to the peers and ends the I/O thread. Harmless when repeated."""
+        """Says goodbye to the peers and ends the threads. Harmless when repeated."""
         self._finalizer()
+        if self.meeting is not None:
+            self._leave()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 from holdfast import _native
@@ -85,15 +86,18 @@ _ERRORS: dict[_native.Status, tuple[type[OperationError], str, str]] = {
 
 
 def raise_for_status(report: _native.OperationReport, pending: Pending) -> None:
-    if report.status == _native.Status.done:
-        return
-    error, message, what_to_try = _ERRORS[report.status]
-    raise error(
+    if report.status != _native.Status.done:
+        raise error_named(report.status, report.culprits, report.elapsed_s * 1e3, pending)
+
+
+def error_named(status: _native.Status, culprits: Sequence[int], elapsed_ms: float, pending: Pending) -> OperationError:
+    error, message, what_to_try = _ERRORS[status]
+    return error(
         message,
         what_to_try=what_to_try,
-        peers=sorted(set(report.culprits)),
+        peers=sorted(set(culprits)),
         bucket=pending.bucket,
-        elapsed_ms=report.elapsed_s * 1e3,
+        elapsed_ms=elapsed_ms,
         deadline_ms=pending.deadline_ms,
     )
 

@@ -25,6 +25,7 @@ LOOPBACK = dataclasses.replace(LAB, peers=parse_peers("gloo,holdfast"), profile=
         (LAB, {"peers": []}, "a race without peers"),
         (LAB, {"peers": parse_peers("holdfast-exact")}, "holdfast-exact averages single tensors"),
         (LAB, {"peers": parse_peers("holdfast-insecure")}, "a job without protection stays on one host"),
+        (LAB, {"peers": parse_peers("holdfast-shared")}, "hosts of their own share no memory"),
         (LOOPBACK, {"peers": parse_peers("gloo,gloo-tuned")}, "gloo-tuned: TCP settings need hosts of their own"),
         (LOOPBACK, {"faults": load_faults("kill-one").faults(4, 0)}, "faults and schedules need the lab's hosts"),
         (LOOPBACK, {"schedule": load_schedule("c1")}, "faults and schedules need the lab's hosts"),

@@ -15,10 +15,11 @@ from holdfast.bridge import rendezvous
 from holdfast.bridge.tensors import memory_of
 from holdfast.codec.cast import Cast
 from holdfast.config import Config
+from holdfast.errors import ConfigError
 from holdfast.lab.bench.slowest import Witness
 from holdfast.lab.bench.stages import Stage, stages_of
 from holdfast.lab.peer import Peer
-from holdfast.reduce.transpose import TransposeAllReduce
+from holdfast.reduce.reducer import reducer_for
 
 # Longer than the longest row of stalls that anybody would call a working network.
 _GLOO_LIMIT = timedelta(seconds=120)
@@ -78,20 +79,29 @@ class Gloo:
 
 
 class Holdfast:
-    """The transpose all-reduce: bounded, or exact for comparison (the paper's TAR over a reliable transport)."""
+    """The transpose all-reduce: bounded, or exact for comparison (the paper's TAR over a reliable transport); or the one
+    in shared memory."""
 
     def __init__(self, peer: Peer, store: dist.Store, rank: int, num_ranks: int, config: Config) -> None:
         self._exact = peer.exact
         self._last_seen: Witness | None = None
-        config = dataclasses.replace(config, protection=peer.protection, wire=peer.wire)
+        config = dataclasses.replace(
+            config, protection=peer.protection, wire=peer.wire, shared_memory=peer.shared_memory
+        )
         self._cast = None if config.wire == "float32" else Cast(config.wire, config.rounding, rank)
         self._link = rendezvous.join(
             dist.PrefixStore(peer.name, store), rank=rank, num_ranks=num_ranks, config=config, step_bytes=0
         )
+        if peer.shared_memory and self._link.meeting is None:
+            self._link.close()
+            raise ConfigError(
+                f"{peer.name}: the ranks did not meet in shared memory",
+                what_to_try="plain loopback, without --profile and --deadline-ms",
+            )
         self.new_size()
 
     def new_size(self) -> None:
-        self._reducer = TransposeAllReduce(self._link)
+        self._reducer = reducer_for(self._link)
 
     def average(self, tensor: torch.Tensor) -> Delivered:
         """As the bridge does it for a bucket of one parameter."""

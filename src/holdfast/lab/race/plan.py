@@ -42,6 +42,8 @@ class Plan:
             self._check_loopback()
         elif any(peer.protection == "insecure" for peer in self.peers):
             raise ConfigError("a job without protection stays on one host", what_to_try="--loopback, or another peer")
+        elif any(peer.shared_memory for peer in self.peers):
+            raise ConfigError("hosts of their own share no memory", what_to_try="--loopback, or another peer")
 
     def _check_loopback(self) -> None:
         needy = [peer.name for peer in self.peers if peer.tcp is not None]

@@ -1,0 +1,57 @@
+"""What every all-reduce offers to those who train, and which one a job gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from holdfast.control.adaptation import Adaptation
+from holdfast.control.hadamard_switch import HadamardSwitch
+from holdfast.control.hard_bound import HardBound
+from holdfast.link.link import Link
+from holdfast.outcome import Outcome
+from holdfast.reduce.pending import Memory, Pending
+from holdfast.reduce.shared_memory import SharedMemoryAllReduce
+from holdfast.reduce.transpose import Position, TransposeAllReduce
+
+
+class Reducer(Protocol):
+    @property
+    def adaptation(self) -> Adaptation | None: ...
+
+    def adopt(self, bound: HardBound) -> None: ...
+
+    def start(
+        self, memory: Memory, *, layout: int = 0, bucket: int | None = None, exact: bool = False, average: bool = True
+    ) -> Pending: ...
+
+    def start_numbered(
+        self,
+        prepare: Callable[[int], Memory],
+        *,
+        layout: int = 0,
+        bucket: int | None = None,
+        exact: bool = False,
+        average: bool = True,
+    ) -> Pending: ...
+
+    def finish(self, pending: Pending) -> Outcome: ...
+
+    def abandon(self, pending: Pending) -> None: ...
+
+    @property
+    def position(self) -> Position: ...
+
+    def resume(self, next_operation: int, num_calls: int) -> int: ...
+
+    @property
+    def hadamard_switch(self) -> HadamardSwitch | None: ...
+
+    def encodes(self, operation: int) -> bool: ...
+
+    def explain(self) -> list[str]: ...
+
+
+def reducer_for(link: Link) -> Reducer:
+    """In shared memory where all ranks have met, else over the network."""
+    return TransposeAllReduce(link) if link.meeting is None else SharedMemoryAllReduce(link, link.meeting)
