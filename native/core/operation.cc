@@ -43,6 +43,7 @@ Operation::Operation(std::uint32_t number, std::uint16_t rank, std::uint16_t num
       chunk_elements_(outbox.chunk_elements(identity.format)),
       streamed_((own_shard_.size() + chunk_elements_ - 1) / chunk_elements_, false) {
   if (parameters_.deterministic) sum_.sum_in_rank_order();
+  if (parameters_.zero_fill) sum_.fill_with_zeros();
   for (const std::uint16_t peer : part_.team) {
     peers_[peer].shard = shard_of(peer);
     peers_[peer].result = Presence(peers_[peer].shard.size());

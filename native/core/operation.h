@@ -36,6 +36,7 @@ struct Parameters {
   Division division{};          // of bounded operations; exact ones, which must be complete, are always divided evenly
   bool encoded = false;         // of bounded operations: callers hand over coefficients; only their like are summed
   bool needs_majority = false;  // ranks may divide differently for a while: of them one camp's results count, at most
+  bool zero_fill = false;       // what did not arrive counts as zero, instead of being estimated from the rest
   // Results that the network lost are sent again, and with some of them missing the silence that ends their stage is so
   // much longer, within its bound. 0: what is lost is lost.
   Duration repair_grace = 0;

@@ -162,7 +162,8 @@ void ShardSum::combine(ElementRange run, const Makeup& makeup, const std::uint8_
   std::uint8_t* out = result_.elements.get() + run.begin * size;
   const double ranks = num_ranks_;
   const std::uint32_t contributors = makeup.contributors;
-  if (contributors == 0 && num_ranks_ > 1) {
+  const bool own_alone_counts = zero_fill_ && makeup.has_own;
+  if (contributors == 0 && num_ranks_ > 1 && !own_alone_counts) {
     std::memset(out, 0, run.size() * size);
     result_.holes.push_back(run);
     return;
@@ -173,7 +174,9 @@ void ShardSum::combine(ElementRange run, const Makeup& makeup, const std::uint8_
   const double total_weight = average ? 1.0 : ranks;
   double own_weight = 0;
   double others_weight = 0;
-  if (!makeup.has_own) {
+  if (zero_fill_) {
+    own_weight = others_weight = total_weight / ranks;
+  } else if (!makeup.has_own) {
     others_weight = total_weight / contributors;
   } else if (contributors + 1 == num_ranks_) {
     own_weight = others_weight = total_weight / ranks;

@@ -20,6 +20,8 @@ class ShardSum {
   std::size_t bytes_to_allocate() const;
   // Keep contributions apart and sum them in rank order. Only before the first contribution.
   void sum_in_rank_order() { in_rank_order_ = !started_; }
+  // Count what did not arrive as zero, as OptiReduce does: a sum that shrinks with every loss.
+  void fill_with_zeros() { zero_fill_ = true; }
 
   const Presence& from(std::uint16_t sender) const { return contributions_[sender]; }
   // Adds what is new of [begin, begin + count); returns how many elements were. Of the gradients that should be in it
@@ -73,6 +75,7 @@ class ShardSum {
   std::uint32_t ranks_each_;
   BufferPool& pool_;
   bool in_rank_order_ = false;
+  bool zero_fill_ = false;
   bool started_ = false;
   std::vector<Presence> contributions_;
   std::vector<Presence> empty_;  // by sender: what came and held nothing; the own entry: where there is no own part

@@ -131,7 +131,7 @@ void put_parameters(Encoder& out, const Parameters& parameters) {
   out.put(std::bit_cast<std::uint64_t>(parameters.early_wait_ratio)).put(parameters.credit);
   out.put_flag(parameters.deterministic).put(parameters.duty_limit).put_bytes(parameters.division.weights());
   out.put(parameters.division.number()).put_flag(parameters.needs_majority).put_flag(parameters.encoded);
-  out.put(parameters.repair_grace);
+  out.put(parameters.repair_grace).put_flag(parameters.zero_fill);
 }
 
 Parameters get_parameters(Decoder& in) {
@@ -148,6 +148,7 @@ Parameters get_parameters(Decoder& in) {
   parameters.needs_majority = in.get_flag();
   parameters.encoded = in.get_flag();
   parameters.repair_grace = in.get<Duration>();
+  parameters.zero_fill = in.get_flag();
   return parameters;
 }
 

@@ -16,15 +16,17 @@ if TYPE_CHECKING:
     from holdfast.config import Config
     from holdfast.errors import HoldfastError
     from holdfast.outcome import Outcome, PeerOutcome
+    from holdfast.strategy import OptiReduce
 
 __version__ = "0.1.0"
 
-__all__ = ["Config", "Handle", "HoldfastError", "Outcome", "PeerOutcome", "Summary", "attach"]
+__all__ = ["Config", "Handle", "HoldfastError", "OptiReduce", "Outcome", "PeerOutcome", "Summary", "attach"]
 
 _HOME_OF = {
     "Config": "holdfast.config",
     "Handle": "holdfast.bridge.handle",
     "HoldfastError": "holdfast.errors",
+    "OptiReduce": "holdfast.strategy",
     "Outcome": "holdfast.outcome",
     "PeerOutcome": "holdfast.outcome",
     "Summary": "holdfast.bridge.handle",

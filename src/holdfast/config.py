@@ -27,6 +27,7 @@ RateRuleName = Literal["delay", "model"]
 HadamardName = Literal["auto", "off", "on"]
 HierarchyName = Literal["off", "auto"]
 OverBudgetName = Literal["skip", "halt"]
+EstimateName = Literal["unbiased", "zero_fill"]
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,10 @@ class Config:
     `auto` is `off`, and `on` an error. Cost of `on`: two passes over each bucket, each about as long as copying it; a NaN
     or Inf makes the 1,024 elements of its block non-finite. Of `auto`: a small exact operation after every 16 bounded
     ones, the one of `uneven_shards`; a rank that misses the agreement loses its operations until the next one."""
+
+    estimate: EstimateName = "unbiased"
+    """What stands for contributions that did not arrive: `unbiased` (default), the mean of those that did, or `zero_fill`,
+    nothing, as in the paper, which shrinks a gradient with every loss. Must be the same on every rank."""
 
     compare_replicas: bool = True
     """Compare fingerprints of parameters, buffers and optimizer state between ranks, a slice after every step, and fetch
@@ -227,6 +232,7 @@ def _check(config: Config) -> None:
         "rate_rule": RateRuleName,
         "hadamard": HadamardName,
         "over_budget": OverBudgetName,
+        "estimate": EstimateName,
     }
     for name, names in choices.items():
         if getattr(config, name) not in typing.get_args(names):

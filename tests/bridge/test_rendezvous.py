@@ -285,6 +285,8 @@ def test_a_key_file_others_can_read_is_warned_of(tmp_path: Path, caplog: pytest.
         {"hadamard": "on"},
         {"hadamard": "off"},
         {"hierarchy": "auto"},
+        {"estimate": "zero_fill"},
+        {"compare_replicas": False},
     ],
     ids=str,
 )

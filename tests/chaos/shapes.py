@@ -170,7 +170,7 @@ class DdpJob:
         self._handle = None
 
     def state(self) -> list[torch.Tensor]:
-        return model_state(self._model.module, self.optimizer)
+        return model_state(self._model.module, [self.optimizer])
 
 
 @contextlib.contextmanager

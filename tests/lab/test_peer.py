@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.config import Config
 from holdfast.errors import ConfigError
 from holdfast.lab.peer import PEERS, parse_peers, peer_named
 
@@ -21,6 +22,15 @@ def test_holdfasts_own_twin_has_half_the_bytes_too() -> None:
     assert (plain.wire, narrow.wire) == ("float32", "bf16")
     assert narrow.wire_bytes * 2 == plain.wire_bytes == 4
     assert narrow.protection == plain.protection
+
+
+def test_the_paper_has_none_of_what_holdfast_adds() -> None:
+    published, own = Config(**peer_named("holdfast-paper").settings), Config(**peer_named("holdfast").settings)
+    assert (published.estimate, own.estimate) == ("zero_fill", "unbiased")
+    assert published.repair_grace_ratio == 0 < own.repair_grace_ratio
+    assert own.compare_replicas
+    assert not published.compare_replicas
+    assert published.hadamard == own.hadamard == "auto"
 
 
 def test_a_list_keeps_its_order_and_names_each_peer_once() -> None:

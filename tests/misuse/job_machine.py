@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 import holdfast
 from holdfast.bridge.tensors import memory_of
 from holdfast.config import Config, ResolvedConfig
+from holdfast.link.barrier import Barrier
 from holdfast.link.link import Link
 from holdfast.reduce.pending import Pending
 
@@ -107,7 +108,7 @@ class JobOfThree(RuleBasedStateMachine):
 
     @rule(rank=odd.ranks, deadline_ms=odd.waits_ms, here=st.booleans())
     def barrier(self, rank: int, deadline_ms: float, here: bool) -> None:
-        self._do(here, f"{rank}: barrier {deadline_ms}", lambda: self.handles[rank].reducer.barrier(deadline_ms))
+        self._do(here, f"{rank}: barrier {deadline_ms}", lambda: Barrier(self.handles[rank]._link).wait(deadline_ms))
 
     # -- notes
 

@@ -20,6 +20,7 @@ from holdfast.bridge import rendezvous
 from holdfast.bridge.tensors import memory_of
 from holdfast.config import Config
 from holdfast.errors import ConfigError, DeadlineExceeded, HandleClosed
+from holdfast.link.barrier import Barrier
 from holdfast.link.link import Link
 from holdfast.reduce.transpose import TransposeAllReduce
 
@@ -68,7 +69,7 @@ def test_closing_ends_the_waits_of_other_threads_by_name(links: list[Link]) -> N
         lambda: link.receive_note(5, 30.0),
         lambda: link.finish_note(1, 12_345, 30.0),
         lambda: reducer.finish(pending),
-        lambda: reducer.barrier(30_000.0),
+        lambda: Barrier(link).wait(30_000.0),
     ]
     under_way = threading.Barrier(len(waits) + 1)
 
@@ -93,7 +94,7 @@ def test_a_wait_without_an_end_is_refused(links: list[Link], duration: float) ->
         lambda: link.finish_note(1, 1, duration),
         lambda: link.receive_note(5, duration),
         lambda: link.publish(from_operation=0, stage_ms=duration, usual_stage_ms=1.0, credit=0),
-        lambda: TransposeAllReduce(link).barrier(duration),
+        lambda: Barrier(link).wait(duration),
     ):
         with pytest.raises(ValueError, match="finite"):
             call()
@@ -141,7 +142,7 @@ def test_a_state_without_a_bound_is_taken(run_ranks: Callable[..., list[Any]]) -
 @pytest.mark.parametrize("deadline_ms", [0.0, -1.0])
 def test_a_barrier_whose_deadline_has_passed_is_refused(links: list[Link], deadline_ms: float) -> None:
     with pytest.raises(ValueError, match="passed"):
-        TransposeAllReduce(links[0]).barrier(deadline_ms)
+        Barrier(links[0]).wait(deadline_ms)
 
 
 def test_a_wait_ends_by_the_clock_beside_threads_that_hold_the_interpreter(links: list[Link]) -> None:

@@ -401,4 +401,20 @@ HF_CASE(finished_in_parts_or_in_one_go_is_the_same_to_the_bit) {
   }
 }
 
+HF_CASE(filled_with_zeros_a_sum_shrinks_with_every_loss_and_has_no_holes) {
+  BufferPool pool;
+  ShardSum sum(48, Format::f32, 0, 4, pool);
+  sum.fill_with_zeros();
+  const std::vector<float> own(48, 4.0f);
+  const std::vector<float> other(16, 8.0f);
+  sum.add(1, 0, 16, reinterpret_cast<const std::uint8_t*>(other.data()));
+  sum.add(1, 16, 16, reinterpret_cast<const std::uint8_t*>(other.data()));
+  sum.add(2, 16, 16, reinterpret_cast<const std::uint8_t*>(other.data()));
+  const ShardSum::Result result = sum.finish(reinterpret_cast<const std::uint8_t*>(own.data()), true);
+  const Values values = from_wire(Format::f32, result.elements.get(), 48);
+  for (std::uint32_t i = 0; i < 48; ++i) HF_EQUAL(values[i], i < 16 ? 3.0 : i < 32 ? 5.0 : 1.0);
+  HF_CHECK(result.holes.empty());
+  HF_EQUAL(result.delivered, 16u * (2 + 3 + 1));
+}
+
 HF_TEST_MAIN

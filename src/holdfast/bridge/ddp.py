@@ -19,8 +19,9 @@ from holdfast.bridge.handle import Handle
 from holdfast.bridge.tensors import FORMATS, layout_of, memory_of
 from holdfast.codec.residual import Layout
 from holdfast.config import resolve
-from holdfast.errors import AttachError, UnsupportedGradient
+from holdfast.errors import AttachError, ConfigError, UnsupportedGradient
 from holdfast.reduce.pending import Memory, Pending
+from holdfast.strategy import OptiReduce
 
 logger = logging.getLogger(__name__)
 
@@ -35,20 +36,21 @@ def attach(
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer | None = None,
     *,
+    strategy: OptiReduce | None = None,
     snapshot: Callable[[], None] | None = None,
     **settings: Any,
 ) -> Handle:
     """Sends the gradients of a `DistributedDataParallel` model over Holdfast. Every rank calls it, once, before training.
 
     Optimizers of the model are found when they make their first step; one that is given is the only one whose state is
-    kept equal. `snapshot` is called before training halts because too much is lost. `settings` are fields of
+    kept equal. `strategy` names what of the all-reduce is to be otherwise than by default. `snapshot` is called before training halts because too much is lost. `settings` are fields of
     `holdfast.Config`.
     """
     ddp = _require_suitable(model)
     group_name = getattr(ddp.process_group, "group_name", "world")
     attachment = _attachments[group_name]
     _attachments[group_name] += 1  # before anything that could fail on one rank only
-    resolved = resolve(settings)
+    resolved = resolve({**_settings_of(strategy, settings), **settings})
     rank, num_ranks = dist.get_rank(ddp.process_group), dist.get_world_size(ddp.process_group)
     _announce_on_stderr(rank)
     prefix = f"holdfast/{group_name}/{attachment}"
@@ -68,6 +70,15 @@ def attach(
             if line.startswith(_ANNOUNCED):
                 logger.info("[rank 0] %s", line)
     return state.handle
+
+
+def _settings_of(strategy: OptiReduce | None, settings: dict[str, Any]) -> dict[str, Any]:
+    chosen = {} if strategy is None else strategy.settings()
+    if twice := sorted(chosen.keys() & settings.keys()):
+        raise ConfigError(
+            f"{', '.join(twice)} is given to attach and in its strategy", what_to_try="one of the two places"
+        )
+    return chosen
 
 
 def _require_suitable(model: torch.nn.Module) -> DistributedDataParallel:

@@ -425,7 +425,8 @@ def _make_cast(config: Config, link: Link) -> Cast | None:
 
 
 def _make_hadamard(config: Config, link: Link) -> Hadamard | None:
-    return Hadamard() if config.hadamard_in_force != "off" and _sends(link) else None
+    encodes = config.hadamard_in_force != "off" and _sends(link)
+    return Hadamard(scales=config.estimate == "unbiased") if encodes else None
 
 
 def _sends(link: Link) -> bool:

@@ -7,6 +7,7 @@ After that the Store is not used any more. What others wrote is untrusted: `nati
 from __future__ import annotations
 
 import ipaddress
+import json
 import logging
 import os
 import time
@@ -25,10 +26,11 @@ from holdfast.link.link import Agreement, Link, Rank, open_engine
 
 logger = logging.getLogger(__name__)
 
-_SHARES_MEMORY = b"shares memory"
 _BROADCAST = "255.255.255.255"
 _ALIKE = ("protection", "deterministic", "deadline", "warmup_operations", "uneven_shards", "hadamard", "hierarchy")
 _HIERARCHY_WORDS = ("off", "auto")
+# What the core need not know.
+_ALIKE_IN_PYTHON = ("shared_memory", "estimate", "compare_replicas")
 
 
 def join(
@@ -105,11 +107,11 @@ def _join(board: Board, *, config: Config, step_bytes: int, epoch: int, record: 
         raise
     try:
         link.wait_joined(board.seconds_left())
-        board.publish("joined", _SHARES_MEMORY if config.shared_memory else b"")
+        board.publish("joined", json.dumps({name: getattr(config, name) for name in _ALIKE_IN_PYTHON}).encode())
         # Nobody starts before everybody can hear everybody. Whoever cannot hear a dead rank does not join either: the
         # dead one is to blame.
         joined = board.wait_for_all("joined", suspects=lambda: link.peers_in(_native.PeerState.dead))
-        _require_alike("shared_memory", [said == _SHARES_MEMORY for said in joined], rank)
+        _check_said(joined, rank)
         # A deadline asks for an average that is there in time; in shared memory it is there when all have come.
         fits = single_host and config.deadline_ms is None
         if config.shared_memory and fits and (meeting := meet_in_shared_memory(board)) is not None:
@@ -150,6 +152,18 @@ def _check_agreement(introductions: Sequence[_native.Introduction], rank: int) -
         )
     for setting in _ALIKE:
         _require_alike(setting, [_setting(introduction, setting) for introduction in introductions], rank)
+
+
+def _check_said(joined: Sequence[bytes], rank: int) -> None:
+    try:
+        said = [json.loads(words) for words in joined]
+        for setting in _ALIKE_IN_PYTHON:
+            _require_alike(setting, [settings[setting] for settings in said], rank)
+    except (ValueError, KeyError, TypeError) as error:
+        raise JoinError(
+            "ranks announced something this version cannot read (step 'joined')",
+            what_to_try="the same version of Holdfast on every rank",
+        ) from error
 
 
 def _require_alike(setting: str, values: Sequence[object], rank: int) -> None:

@@ -22,7 +22,9 @@ Ranges = tuple[tuple[int, int], ...]
 class Hadamard:
     """Both ways of one rank: `encode` before a bucket is sent, `decode` when its average is there. Both in place."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, scales: bool = True) -> None:
+        """`scales`: what arrived stands for all; else what is missing is zero, as in the paper."""
+        self._scales = scales
         self._num_decoded = 0
         self._num_estimated = 0
 
@@ -41,7 +43,8 @@ class Hadamard:
         """
         self._num_decoded += 1
         self._num_estimated += bool(missing)
-        return tuple(_native.hadamard_decode(encoded.data_ptr(), encoded.numel(), seed, list(missing)))
+        known = list(missing) if self._scales else []
+        return tuple(_native.hadamard_decode(encoded.data_ptr(), encoded.numel(), seed, known))
 
     def describe(self) -> str:
         text = "on, float32 gradients travel as coefficients of blocks of 1,024 that stride over the bucket"

@@ -7,11 +7,12 @@ of 5 ms takes most of Gloo's loss tail away. `-bf16` casts before it sends: riva
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from holdfast.config import ProtectionName, WireName
 from holdfast.errors import ConfigError
 from holdfast.lab.tcp_settings import USUAL_RTO_MIN_US, TcpSettings
+from holdfast.strategy import OptiReduce
 
 TUNED_RTO_MIN_US = 5_000
 
@@ -28,10 +29,19 @@ class Peer:
     protection: ProtectionName = "encrypted"
     shared_memory: bool = False
     """Off also where it could be used: what is compared is the network."""
+    as_published: bool = False
+    """Without what Holdfast adds to the paper."""
 
     @property
     def wire(self) -> WireName:
         return "bf16" if self.wire_bytes == 2 else "float32"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Of Holdfast, where they are not the defaults."""
+        published = OptiReduce.as_published().settings() if self.as_published else {}
+        own = {"protection": self.protection, "wire": self.wire, "shared_memory": self.shared_memory}
+        return {**published, **own}
 
 
 PEERS = {
@@ -40,6 +50,7 @@ PEERS = {
         Peer("holdfast", "holdfast"),
         Peer("holdfast-bf16", "holdfast", wire_bytes=2),
         Peer("holdfast-exact", "holdfast", exact=True),
+        Peer("holdfast-paper", "holdfast", as_published=True),
         Peer("holdfast-authenticated", "holdfast", protection="authenticated"),
         Peer("holdfast-insecure", "holdfast", protection="insecure"),
         Peer("holdfast-shared", "holdfast", shared_memory=True),

@@ -14,11 +14,13 @@ import torch.distributed as dist
 from holdfast.bridge import rendezvous
 from holdfast.bridge.tensors import memory_of
 from holdfast.codec.cast import Cast
+from holdfast.codec.hadamard import Hadamard
 from holdfast.config import Config
 from holdfast.errors import ConfigError
 from holdfast.lab.bench.slowest import Witness
 from holdfast.lab.bench.stages import Stage, stages_of
 from holdfast.lab.peer import Peer
+from holdfast.reduce.pending import Memory
 from holdfast.reduce.reducer import reducer_for
 
 # Longer than the longest row of stalls that anybody would call a working network.
@@ -85,9 +87,8 @@ class Holdfast:
     def __init__(self, peer: Peer, store: dist.Store, rank: int, num_ranks: int, config: Config) -> None:
         self._exact = peer.exact
         self._last_seen: Witness | None = None
-        config = dataclasses.replace(
-            config, protection=peer.protection, wire=peer.wire, shared_memory=peer.shared_memory
-        )
+        config = dataclasses.replace(config, **peer.settings)
+        self._hadamard = Hadamard(scales=config.estimate == "unbiased")
         self._cast = None if config.wire == "float32" else Cast(config.wire, config.rounding, rank)
         self._link = rendezvous.join(
             dist.PrefixStore(peer.name, store), rank=rank, num_ranks=num_ranks, config=config, step_bytes=0
@@ -105,11 +106,22 @@ class Holdfast:
 
     def average(self, tensor: torch.Tensor) -> Delivered:
         """As the bridge does it for a bucket of one parameter."""
-        sent = tensor if self._cast is None else self._cast.narrow(tensor, (("gradient", tensor.numel()),))
-        outcome = self._reducer.finish(self._reducer.start(memory_of(sent), exact=self._exact))
+        sent, encoded = tensor, False
+
+        def prepare(operation: int) -> Memory:
+            nonlocal sent, encoded
+            encoded = not self._exact and self._reducer.encodes(operation)
+            if encoded:
+                self._hadamard.encode(tensor, operation)
+            sent = tensor if self._cast is None else self._cast.narrow(tensor, (("gradient", tensor.numel()),))
+            return memory_of(sent)
+
+        outcome = self._reducer.finish(self._reducer.start_numbered(prepare, exact=self._exact))
         self._last_seen = Witness(outcome, time.monotonic_ns() - int(outcome.ended_ms * 1e6))
         if self._cast is not None:
             self._cast.widen(sent, tensor)
+        if encoded:
+            self._hadamard.decode(tensor, outcome.missing, outcome.operation)
         missing = {
             peer.rank: 1 - (peer.contributed_ratio + peer.results_ratio) / 2
             for peer in outcome.peers

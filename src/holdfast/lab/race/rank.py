@@ -93,9 +93,7 @@ def _warm_up(task: Training) -> None:
 
 def _take_over(model: DistributedDataParallel, optimizer: torch.optim.Optimizer, peer: Peer) -> holdfast.Handle | None:
     if peer.transport == "holdfast":
-        return holdfast.attach(
-            model, optimizer, protection=peer.protection, wire=peer.wire, shared_memory=peer.shared_memory
-        )
+        return holdfast.attach(model, optimizer, **peer.settings)
     if peer.wire_bytes == 2:
         model.register_comm_hook(None, half_width_hook)
     return None
