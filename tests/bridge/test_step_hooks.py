@@ -8,6 +8,7 @@ import weakref
 import torch
 from torch import nn
 
+from holdfast.bridge import step_hooks
 from holdfast.bridge.step_hooks import StepHooks
 
 
@@ -74,4 +75,8 @@ def test_hooks_keep_nobody_alive() -> None:
     del listener
     gc.collect()
     assert gone() is None
-    step(model, optimizer)
+    step(model, optimizer)  # torch still has them, and nobody is called
+    other = Listener(model)
+    assert step_hooks._registered == [other.hooks]
+    other.hooks.remove()
+    assert step_hooks._registered == []

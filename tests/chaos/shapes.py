@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 import holdfast
 from chaos.cases import Case
 from chaos.strikes import Injector
-from holdfast.bridge.equality import equalise, model_state
+from holdfast.bridge.equality import CHANNELS, equalise, model_state
 from holdfast.bridge.handle import Handle
 from holdfast.bridge.tensors import memory_of
 from holdfast.link.link import Link
@@ -203,13 +203,15 @@ def watch_operations(job: Job, link: Link, reducer: TransposeAllReduce, injector
             injector.reached(moments[bucket])  # its datagrams are on their way
         return pending
 
-    def sending(*args: Any) -> int:
+    def sending(peer: int, channel: int, *args: Any) -> int:
         nonlocal notes_sent
+        if channel not in CHANNELS:  # what compares replicas waits for nobody
+            return send_note(peer, channel, *args)
         # Before a note of its own that others wait for. Rank 0's first announces the round, its second goes to another.
         if link.rank != 0 or notes_sent > 0:
             injector.reached("hand-over")
         notes_sent += 1
-        return send_note(*args)
+        return send_note(peer, channel, *args)
 
     reducer.start_numbered = starting  # type: ignore[method-assign]
     link.send_note = sending  # type: ignore[method-assign]

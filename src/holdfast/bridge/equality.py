@@ -20,7 +20,7 @@ from holdfast import _native
 from holdfast.errors import BucketMismatch, DeadlineExceeded, OperationError, PeerDead
 from holdfast.link.link import Link
 
-_DIGESTS, _WANTED, _PIECE, _SERVED = 0x51, 0x52, 0x53, 0x54  # note channels
+CHANNELS = _DIGESTS, _WANTED, _PIECE, _SERVED = 0x51, 0x52, 0x53, 0x54  # of notes
 _ROUND_BYTES = 8
 _REFERENCE = 0
 _DIGEST_BYTES = 16

@@ -13,6 +13,10 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+# Those whose listener was forgotten stay with torch until somebody else begins to listen: torch goes through its hooks
+# while it calls them, and none may be taken away then.
+_registered: list[StepHooks] = []
+
 
 class StepHooks:
     def __init__(
@@ -28,6 +32,9 @@ class StepHooks:
         # Weak: torch keeps global hooks for ever, and nobody should be kept alive by them.
         self._before_step = weakref.WeakMethod(before_step)
         self._after_step = weakref.WeakMethod(after_step)
+        for forgotten in [hooks for hooks in _registered if hooks._before_step() is None]:
+            forgotten.remove()
+        _registered.append(self)
         self._hooks = [register_optimizer_step_pre_hook(self._before), register_optimizer_step_post_hook(self._after)]
 
     @property
@@ -39,6 +46,8 @@ class StepHooks:
         """Harmless when repeated."""
         for hook in self._hooks:
             hook.remove()
+        if self in _registered:
+            _registered.remove(self)
 
     def _before(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         self._pass_on(self._before_step, optimizer)
@@ -48,9 +57,7 @@ class StepHooks:
 
     def _pass_on(self, method: weakref.WeakMethod[Callable[[], None]], optimizer: torch.optim.Optimizer) -> None:
         call = method()
-        if call is None:
-            self.remove()
-        elif self._is_ours(optimizer):
+        if call is not None and self._is_ours(optimizer):
             call()
 
     def _is_ours(self, optimizer: torch.optim.Optimizer) -> bool:
