@@ -43,18 +43,18 @@ class Equalised:
 def model_state(module: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> list[torch.Tensor]:
     """Parameters, buffers and optimizer state, in an order all ranks share."""
     tensors = [tensor.detach() for tensor in (*module.parameters(), *module.buffers())]
-    return tensors + [tensor for optimizer in optimizers for _, tensor in optimizer_state(optimizer)]
+    return tensors + [tensor for optimizer in optimizers for _, _, tensor in optimizer_state(optimizer)]
 
 
-def optimizer_state(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
-    """All tensors that an optimizer keeps, with names, in an order all ranks share."""
+def optimizer_state(optimizer: torch.optim.Optimizer) -> Iterator[tuple[torch.Tensor, str, torch.Tensor]]:
+    """All tensors that an optimizer keeps: of which parameter, by which name, in an order all ranks share."""
     number = 0
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             state = optimizer.state.get(parameter, {})
             for key in sorted(state):
                 if isinstance(state[key], torch.Tensor):
-                    yield f"parameter {number} {key}", state[key].detach()
+                    yield parameter, f"{key} of parameter {number}", state[key].detach()
             number += 1
 
 

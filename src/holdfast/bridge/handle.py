@@ -230,17 +230,23 @@ class Handle:
             self._buffers_missed = False
             self._guard.after_step(missed=missed, withdrawn=losses.withdrawn)
 
-    def _state_to_compare(self) -> list[NamedTensor]:
-        tensors = [NamedTensor(name, parameter.detach()) for name, parameter in self._model.module.named_parameters()]
+    def _state_to_compare(self) -> list[list[NamedTensor]]:
+        """Each parameter with what its optimizers keep of it; then the buffers."""
+        groups = {
+            id(parameter): [NamedTensor(name, parameter.detach())]
+            for name, parameter in self._model.module.named_parameters()
+        }
+        for number, optimizer in enumerate(self._steps.optimizers):
+            for parameter, name, tensor in optimizer_state(optimizer):
+                named = NamedTensor(f"{name} of optimizer {number}", tensor)
+                groups.setdefault(id(parameter), []).append(named)
         if self._synchronises_buffers:
             for name, buffer in self._model.module.named_buffers():
                 # The next forward goes on with them while they are compared. Those that are averaged become equal by that.
                 copied = buffer.detach().clone()
                 counts = not (buffer.is_floating_point() or buffer.is_complex() or buffer.dtype == torch.bool)
-                tensors.append(NamedTensor(name, copied, buffer if counts else None, read_only=not counts))
-        for index, optimizer in enumerate(self._steps.optimizers):
-            tensors += [NamedTensor(f"optimizer {index} {name}", tensor) for name, tensor in optimizer_state(optimizer)]
-        return [named for named in tensors if named.tensor.device.type == "cpu"]
+                groups[id(buffer)] = [NamedTensor(name, copied, buffer if counts else None, read_only=not counts)]
+        return [[named for named in group if named.tensor.device.type == "cpu"] for group in groups.values()]
 
     def _note(self, outcome: Outcome) -> None:
         self._outcomes.append(outcome)

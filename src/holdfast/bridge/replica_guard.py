@@ -65,10 +65,10 @@ class ReplicaFigures:
 
 
 class ReplicaGuard:
-    def __init__(self, link: Link, reducer: Reducer, tensors: Callable[[], Sequence[NamedTensor]]) -> None:
+    def __init__(self, link: Link, reducer: Reducer, groups: Callable[[], Sequence[Sequence[NamedTensor]]]) -> None:
         self._link = link
         self._reducer = reducer
-        self._tensors = weakref.WeakMethod(tensors)
+        self._groups = weakref.WeakMethod(groups)
         self._lock = threading.Condition()
         self._figures = ReplicaFigures()
         self._standing = Standing(0, 0, 0)
@@ -140,8 +140,8 @@ class ReplicaGuard:
                 dirty_steps=self._figures.dirty_steps + self.dirty,
                 withdrawn_steps=self._figures.withdrawn_steps + withdrawn,
             )
-            if (tensors := self._tensors()) is not None:
-                self._blocks = StateBlocks(tensors())
+            if (groups := self._groups()) is not None:
+                self._blocks = StateBlocks(groups())
                 self._at_rest = True
                 self._report(self._blocks)
         self._forget_notes()

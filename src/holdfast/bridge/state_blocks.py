@@ -1,7 +1,9 @@
 """All that must be equal on all ranks, cut into blocks that can be compared, read and written one by one.
 
-The bytes of all tensors, one after the other, are one long string; a block is a fixed stretch of it, so that many small
-tensors share one and a large one has many. The cut follows from names and shapes alone and is the same on every rank.
+A block holds a stretch of a parameter and, of the same elements, all that its optimizer keeps. Optimizers that work
+element by element make the next state of a block from that block and the gradient alone: once it is equal it stays so,
+even while others still differ. Small parameters share a block. The cut follows from names and shapes and is the same on
+every rank.
 """
 
 from __future__ import annotations
@@ -29,36 +31,82 @@ class NamedTensor:
     """Compared, and not written: what makes it equal again is something else."""
 
 
+@dataclass(frozen=True)
+class _Piece:
+    """Bytes of one tensor."""
+
+    index: int
+    begin: int
+    end: int
+
+    @property
+    def num_bytes(self) -> int:
+        return self.end - self.begin
+
+
 class StateBlocks:
-    def __init__(self, tensors: Sequence[NamedTensor]) -> None:
-        self._tensors = [named for named in tensors if named.tensor.numel() > 0]
-        self._starts: list[int] = []
-        total = 0
-        for named in self._tensors:
-            self._starts.append(total)
-            total += named.tensor.numel() * named.tensor.element_size()
-        self.num_bytes = total
-        self.block_bytes = max(LEAST_BLOCK_BYTES, -(-total // MOST_BLOCKS))
-        self.num_blocks = -(-total // self.block_bytes)
+    def __init__(self, groups: Sequence[Sequence[NamedTensor]]) -> None:
+        """Each group is a parameter with what belongs to it, or anything else that stands for itself."""
+        kept = [[named for named in group if named.tensor.numel() > 0] for group in groups]
+        self._tensors = [named for group in kept for named in group]
+        self.num_bytes = sum(named.tensor.numel() * named.tensor.element_size() for named in self._tensors)
+        self.block_bytes = max(LEAST_BLOCK_BYTES, -(-self.num_bytes // MOST_BLOCKS))
+        """About so much; what must be together is."""
+        self._blocks: list[list[_Piece]] = []
+        room, first = 0, 0
+        for group in kept:
+            for stretch in self._stretches(first, group):
+                size = sum(piece.num_bytes for piece in stretch)
+                if size > room:
+                    self._blocks.append([])
+                    room = self.block_bytes
+                self._blocks[-1] += stretch
+                room -= size
+            first += len(group)
         text = ";".join(f"{named.name}:{named.tensor.dtype}:{tuple(named.tensor.shape)}" for named in self._tensors)
         self.layout = zlib.crc32(text.encode())
         """A number that differs between ranks whose state has other names, shapes or dtypes."""
 
+    @property
+    def num_blocks(self) -> int:
+        return len(self._blocks)
+
+    def _stretches(self, first: int, group: Sequence[NamedTensor]) -> list[list[_Piece]]:
+        """Of a group whose tensors begin with number `first`: the same elements of all that have as many."""
+        if not group:
+            return []
+        count = max(named.tensor.numel() for named in group)
+        together = [index for index, named in enumerate(group) if named.tensor.numel() == count]
+        width = sum(group[index].tensor.element_size() for index in together)
+        length = max(1, self.block_bytes // width)
+        stretches = [
+            [
+                _Piece(first + index, begin * size, min(begin + length, count) * size)
+                for index in together
+                for size in [group[index].tensor.element_size()]
+            ]
+            for begin in range(0, count, length)
+        ]
+        for index, named in enumerate(group):
+            if index not in together:
+                stretches[0].append(_Piece(first + index, 0, named.tensor.numel() * named.tensor.element_size()))
+        return stretches
+
     def fingerprints(self, blocks: Sequence[int]) -> list[int]:
-        flat = {}
+        flat: dict[int, torch.Tensor] = {}
         pieces = []
         for place, block in enumerate(blocks):
-            for index, begin, end in self._pieces(block):
-                if index not in flat:
-                    flat[index] = _bytes_of(self._tensors[index].tensor)
-                pieces.append((place, flat[index].data_ptr() + begin, end - begin))
+            for piece in self._blocks[block]:
+                if piece.index not in flat:
+                    flat[piece.index] = _bytes_of(self._tensors[piece.index].tensor)
+                pieces.append((place, flat[piece.index].data_ptr() + piece.begin, piece.num_bytes))
         return _native.fingerprints(len(blocks), pieces)
 
     def size_of(self, block: int) -> int:
-        return min(self.block_bytes, self.num_bytes - block * self.block_bytes)
+        return sum(piece.num_bytes for piece in self._blocks[block])
 
     def read(self, block: int) -> bytes:
-        parts = [_bytes_of(self._tensors[index].tensor)[begin:end] for index, begin, end in self._pieces(block)]
+        parts = [_bytes_of(self._tensors[piece.index].tensor)[piece.begin : piece.end] for piece in self._blocks[block]]
         return b"".join(part.numpy().tobytes() for part in parts)
 
     @torch.no_grad()
@@ -68,54 +116,28 @@ class StateBlocks:
             raise ValueError(f"block {block} has {self.size_of(block)} bytes, not {len(content)}")
         at = 0
         difference = norm = 0.0
-        for index, begin, end in self._pieces(block):
-            named = self._tensors[index]
-            new = torch.frombuffer(bytearray(content[at : at + end - begin]), dtype=torch.uint8)
-            at += end - begin
-            if named.read_only:
-                continue
+        for piece in self._blocks[block]:
+            named = self._tensors[piece.index]
+            new = torch.frombuffer(bytearray(content[at : at + piece.num_bytes]), dtype=torch.uint8)
+            at += piece.num_bytes
             if named.counter is not None:
-                _count_on(named.counter, named.tensor, begin, new)
-                continue
-            flat = _bytes_of(named.tensor)
-            if named.tensor.is_floating_point():
-                # A block boundary may cut an element in two; what is left of it is only not measured.
-                step = named.tensor.element_size()
-                inner = slice(-begin % step, (end - begin) - (end % step))
-                old_values = flat[begin:end][inner].clone().view(named.tensor.dtype).double()
-                new_values = new[inner].clone().view(named.tensor.dtype).double()
-                difference += float(((new_values - old_values) ** 2).sum())
-                norm += float((new_values**2).sum())
-            flat[begin:end] = new
-            if flat.data_ptr() != named.tensor.data_ptr():  # the bytes were a copy
-                named.tensor.copy_(flat.view(named.tensor.dtype).view(named.tensor.shape))
+                _count_on(named.counter, named.tensor, piece, new)
+            elif not named.read_only:
+                flat = _bytes_of(named.tensor)
+                if named.tensor.is_floating_point():
+                    old_values = flat[piece.begin : piece.end].clone().view(named.tensor.dtype).double()
+                    new_values = new.view(named.tensor.dtype).double()
+                    difference += float(((new_values - old_values) ** 2).sum())
+                    norm += float((new_values**2).sum())
+                flat[piece.begin : piece.end] = new
+                if flat.data_ptr() != named.tensor.data_ptr():  # the bytes were a copy
+                    named.tensor.copy_(flat.view(named.tensor.dtype).view(named.tensor.shape))
         return (difference / norm) ** 0.5 if norm else 0.0
 
     def names_in(self, blocks: Iterable[int]) -> list[str]:
         """Whose bytes these are, in order, each once."""
-        indices = dict.fromkeys(index for block in blocks for index, _, _ in self._pieces(block))
+        indices = dict.fromkeys(piece.index for block in blocks for piece in self._blocks[block])
         return [self._tensors[index].name for index in indices]
-
-    def _pieces(self, block: int) -> list[tuple[int, int, int]]:
-        """(tensor, from byte, to byte) of a block."""
-        begin = block * self.block_bytes
-        end = min(begin + self.block_bytes, self.num_bytes)
-        pieces = []
-        index = self._tensor_at(begin)
-        while index < len(self._tensors) and self._starts[index] < end:
-            start = self._starts[index]
-            tensor = self._tensors[index].tensor
-            size = tensor.numel() * tensor.element_size()
-            pieces.append((index, max(begin - start, 0), min(end - start, size)))
-            index += 1
-        return pieces
-
-    def _tensor_at(self, byte: int) -> int:
-        low, high = 0, len(self._starts)
-        while low + 1 < high:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._starts[middle] <= byte else (low, middle)
-        return low
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -127,7 +149,7 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.reshape(-1).view(torch.uint8)
 
 
-def _count_on(counter: torch.Tensor, copied: torch.Tensor, begin: int, new: torch.Tensor) -> None:
-    if begin != 0 or new.numel() != copied.numel() * copied.element_size():
-        return  # cut by a block boundary: it will be whole in `synchronize()`
-    counter.add_(new.view(copied.dtype).view(copied.shape) - copied)
+def _count_on(counter: torch.Tensor, copied: torch.Tensor, piece: _Piece, new: torch.Tensor) -> None:
+    """The forward in between has gone on from what was copied."""
+    elements = slice(piece.begin // copied.element_size(), piece.end // copied.element_size())
+    counter.view(-1)[elements] += new.view(copied.dtype) - copied.reshape(-1)[elements]
