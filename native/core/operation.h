@@ -86,6 +86,8 @@ class Outbox {
   // What fits one datagram.
   virtual std::uint32_t chunk_elements(Format format) const = 0;
   virtual bool is_alive(std::uint16_t peer) const = 0;
+  // Has anything at all come from this peer since then?
+  virtual bool heard_since(std::uint16_t peer, Time then) const = 0;
   // Asks for memory on behalf of an operation the own rank has not called yet.
   virtual bool may_hold_early(std::size_t bytes) const = 0;
   virtual std::uint8_t credit_of(std::uint16_t peer) const = 0;

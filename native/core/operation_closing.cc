@@ -65,9 +65,10 @@ Time Operation::early_close_at(Stage stage) const {
   bool repairs = false;
   for (const std::uint16_t peer : part_.team) {
     if (!expects(peer)) continue;
-    // Whoever had nothing to say in the whole first stage is away, or divides otherwise: its results are not waited for
-    // to the bound, once those of the others are in.
-    if (!contributions && own_shard_.size() != 0 && !peers_[peer].heard) {
+    // Whoever had nothing to say in the whole first stage, about this or anything else, is away: its results are not
+    // waited for to the bound, once those of the others are in. One that is only late serves its duty.
+    const bool silent = !peers_[peer].heard && !outbox_.heard_since(peer, opened_at_);
+    if (!contributions && own_shard_.size() != 0 && silent) {
       all_ended = false;  // though the silence must last its whole time
       continue;
     }

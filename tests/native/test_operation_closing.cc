@@ -121,6 +121,20 @@ HF_CASE(results_of_a_rank_that_was_only_late_are_waited_for) {
   }
 }
 
+HF_CASE(results_of_a_rank_that_speaks_of_other_things_are_waited_for) {
+  Bench bench;
+  bench.call(0);
+  bench.contribution(10 * millisecond, 1);
+  bench.outbox.last_heard[2] = 50 * millisecond;  // it acknowledges, or is busy with the bucket before
+  bench.operation.on_timer(100 * millisecond);
+  bench.result(105 * millisecond, 1);
+  bench.operation.on_timer(150 * millisecond);
+  HF_CHECK(!bench.operation.ended());
+  bench.result(151 * millisecond, 2);
+  HF_CHECK(bench.operation.ended());
+  HF_CHECK(bench.report().missing.empty());
+}
+
 HF_CASE(a_rank_that_heard_nobody_waits_to_the_bound) {
   Bench bench;
   bench.call(0);

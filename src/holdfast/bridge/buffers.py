@@ -2,13 +2,13 @@
 
 DDP broadcasts rank 0's buffers over the default group before every forward: a TCP barrier that waits for the slowest
 rank. While attached, floating-point buffers are averaged instead, by a bounded all-reduce that starts with the last
-bucket of the backward pass and is waited for before the next forward, within its deadline. What does not arrive keeps
-this rank's value. Integer buffers (counters) advance alike on all ranks and are compared by `synchronize()`.
+bucket of the backward pass and is waited for before the optimizer's step, within its deadline. What does not arrive is
+what it was before the forward: the same on all ranks, where this rank's own value is not. Integer buffers (counters) advance alike on all ranks and are compared by `synchronize()`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
@@ -24,6 +24,11 @@ class BufferAverager:
         self._reducer = reducer
         self._buffers = buffers
         self._pending: list[tuple[_Group, Pending]] = []
+        self._before_forward: dict[int, torch.Tensor] = {}  # by buffer
+
+    def remember(self) -> None:
+        """Called before a forward, which changes them on every rank in its own way."""
+        self._before_forward = {id(buffer): buffer.detach().clone() for buffer in self._buffers()}
 
     def start(self) -> None:
         """Called by every rank at the same place in the order of operations: after the last bucket."""
@@ -32,7 +37,7 @@ class BufferAverager:
             if buffer.dtype in FORMATS and buffer.numel() > 0:
                 by_dtype.setdefault(buffer.dtype, []).append(buffer)
         for buffers in by_dtype.values():
-            group = _Group(buffers)
+            group = _Group(buffers, [self._before_forward.get(id(buffer), buffer) for buffer in buffers])
             pending = self._reducer.start(memory_of(group.flat), layout=group.layout)
             self._pending.append((group, pending))
 
@@ -56,17 +61,19 @@ class _Group:
     """Buffers of one dtype, flattened into one operation."""
 
     @torch.no_grad()
-    def __init__(self, buffers: list[torch.Tensor]) -> None:
+    def __init__(self, buffers: list[torch.Tensor], before_forward: list[torch.Tensor]) -> None:
         self.buffers = buffers
+        self._before_forward = before_forward
         self.versions = [buffer._version for buffer in buffers]
         self.flat = torch.cat([buffer.reshape(-1) for buffer in buffers])
         self.layout = layout_of([(f"buffer {index}", buffer.shape) for index, buffer in enumerate(buffers)])
 
     @torch.no_grad()
-    def scatter(self, missing: Iterable[tuple[int, int]]) -> None:
-        local = torch.cat([buffer.reshape(-1) for buffer in self.buffers])
-        for begin, end in missing:
-            self.flat[begin:end] = local[begin:end]
+    def scatter(self, missing: Sequence[tuple[int, int]]) -> None:
+        if missing:
+            before = torch.cat([buffer.reshape(-1) for buffer in self._before_forward])
+            for begin, end in missing:
+                self.flat[begin:end] = before[begin:end]
         offset = 0
         for buffer, version in zip(self.buffers, self.versions, strict=True):
             # Whoever wrote to a buffer since, a loaded checkpoint above all, knows better than the last step.

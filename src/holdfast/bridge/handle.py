@@ -184,10 +184,15 @@ class Handle:
             )
 
     def _before_forward(self) -> None:
+        self._finish_buffers()
+        if not self._closed:
+            self._buffers.remember()
+
+    def _finish_buffers(self) -> None:
         if not self._closed:
             for outcome in self._buffers.finish():
                 # The next average makes them equal again; until then this rank is not what the others are.
-                self._buffers_missed = self._buffers_missed or bool(outcome.missing)
+                self._buffers_missed = self._buffers_missed or outcome.not_received_elements > 0
                 self._note(outcome)
 
     # -- around the optimizer's step ----------------------------------------------------------------------------------
@@ -195,7 +200,7 @@ class Handle:
     def _before_step(self) -> None:
         if self._closed:
             return
-        self._before_forward()  # so that buffers, too, are equal after the step
+        self._finish_buffers()  # so that they, too, are equal after the step
         self._passes_without_a_step = 0
         if self._guard is not None:
             self._guard.before_step()
@@ -356,7 +361,7 @@ class Handle:
     def synchronize(self) -> Equalised:
         """Makes parameters, buffers and optimizer state equal to rank 0's, bit for bit. A collective: all ranks call."""
         self._require_open()
-        self._before_forward()
+        self._finish_buffers()
         return self._equalise(self._resolved.config.exact_deadline_ms)
 
     def _equalise(self, deadline_ms: float) -> Equalised:
@@ -399,7 +404,7 @@ class Handle:
         if self._closed:
             return
         try:
-            self._before_forward()
+            self._finish_buffers()
             # Nobody leaves before everybody has what it needs; but a rank that does not come is not waited for long.
             barrier = Barrier(self._link)
             barrier.wait(_DETACH_PATIENCE_MS)

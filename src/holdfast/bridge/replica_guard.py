@@ -38,7 +38,9 @@ _LOOK_S = 0.1
 _CATCH_UP_LIMIT_S = 0.2
 _CLOSE_LIMIT_S = 2.0
 _KEPT_STEPS = 4
-_FIRST_BUDGET_BYTES, _LEAST_BUDGET_BYTES, _MOST_BUDGET_BYTES = 4 << 20, 256 << 10, 32 << 20
+# Of the state, per step: what is sent to a rank takes the way of its gradients.
+_FIRST_BUDGET, _LEAST_BUDGET, _MOST_BUDGET = 1 / 6, 1 / 48, 1 / 2
+_SMALL_STATE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class ReplicaGuard:
         self._blocks: StateBlocks | None = None
         self._dirty_since: int | None = None
         self._first_unsure = 0
-        self._budget_bytes = _FIRST_BUDGET_BYTES
+        self._budget = _FIRST_BUDGET
         self._state_before: dict[int, Report] = {}  # the own fingerprints of the last steps
         self._reports: dict[int, dict[int, Report]] = {}  # by step, by rank: not settled yet
         self._arrived: dict[int, dict[int, bytes]] = {}  # blocks to install, by step
@@ -169,7 +171,7 @@ class ReplicaGuard:
             blocks.layout,
             self.dirty,
             self._first_unsure,
-            self._budget_bytes,
+            blocks.num_bytes if blocks.num_bytes <= _SMALL_STATE_BYTES else int(self._budget * blocks.num_bytes),
             tuple(blocks.fingerprints(compared)),
         )
         self._state_before[step] = report
@@ -211,9 +213,9 @@ class ReplicaGuard:
         if self.dirty and arrived and self._first_unsure >= self._blocks.num_blocks:
             self._dirty_since = None  # every block was sent since the doubt began, and has been updated alike since
         if promised > len(arrived):
-            self._budget_bytes = max(_LEAST_BUDGET_BYTES, self._budget_bytes // 2)
+            self._budget = max(_LEAST_BUDGET, self._budget / 2)
         elif promised:
-            self._budget_bytes = min(_MOST_BUDGET_BYTES, 2 * self._budget_bytes)
+            self._budget = min(_MOST_BUDGET, 1.5 * self._budget)
         self._figures = replace(
             self._figures,
             mended_blocks=self._figures.mended_blocks + len(arrived),
@@ -368,8 +370,7 @@ class ReplicaGuard:
             wanted = [block for block, value in enumerate(own) if value != report.fingerprints[block]]
         else:
             wanted = list(range(min(report.first_unsure, blocks.num_blocks), blocks.num_blocks))
-        room = max(1, min(report.budget_bytes, _MOST_BUDGET_BYTES) // blocks.block_bytes)
-        sent = wanted[:room]
+        sent = _within(report.budget_bytes, wanted, blocks)
         self._send(rank, Verdict(step, blocks.num_blocks if comparable else 0, len(wanted), len(sent)).encode())
         for block in sent:
             self._send(rank, Content(step, block, blocks.read(block)).encode())
@@ -397,6 +398,16 @@ class ReplicaGuard:
             ticket = self._tickets.popleft()
             if not self._link.note_is_settled(ticket):
                 self._tickets.append(ticket)
+
+
+def _within(budget_bytes: int, wanted: Sequence[int], blocks: StateBlocks) -> Sequence[int]:
+    """As many of the first ones as fit, and one at least."""
+    total = 0
+    for count, block in enumerate(wanted):
+        total += blocks.size_of(block)
+        if total > budget_bytes and count > 0:
+            return wanted[:count]
+    return wanted
 
 
 def _listen(reference: weakref.ref[ReplicaGuard], engine: _native.Engine, closing: threading.Event) -> None:

@@ -16,7 +16,8 @@ import torch
 
 from holdfast import _native
 
-LEAST_BLOCK_BYTES = 64 << 10
+LEAST_BLOCK_BYTES = 15 << 10
+"""With its header a small note, which goes before gradients: what comes after the next step has begun is of no use."""
 MOST_BLOCKS = 4096
 
 
