@@ -1,0 +1,100 @@
+"""Is training with losses as accurate as exact training?
+
+python benchmarks/convergence.py                                       digits, 1 / 5 / 10 % loss, 5 paired seeds, 4 hosts
+python benchmarks/convergence.py --task text --losses 0.1 --seeds 3
+
+Real ranks in the lab train the same model on the same data for the same number of steps, once over Gloo (exact), once with
+Holdfast and once as the paper has it. Per seed the difference to Gloo is taken; "as accurate" means that the mean is not
+below by more than half a point (of accuracy, in per cent) or two standard errors of the difference, whichever is more.
+Needs root, as the lab does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+EXACT, PEERS = "gloo-tuned", ("holdfast", "holdfast-paper")
+ALLOWED_POINTS = 0.5
+STEPS = {"digits": 120, "fashion": 200, "text": 200, "finetune": 150}
+PROFILE = """models = "A clean network whose paths lose {ratio:.0%} of all packets, each by itself."
+
+[path]
+delay_ms = 0.25
+loss_ratio = {ratio}
+
+[promise]
+rtt_ms = 0.8
+loss_ratio = {ratio}
+"""
+
+
+def race(task: str, hosts: int, profile: Path, seed: int, steps: int, folder: Path) -> dict[str, Any]:
+    holdfast = str(Path(sys.executable).with_name("holdfast"))
+    command = [holdfast, "race", "--task", task, "--hosts", str(hosts), "--profile", str(profile), "--seed", str(seed)]
+    command += ["--peers", ",".join((EXACT, *PEERS)), "--max-steps", str(steps), "--json", "--output", str(folder)]
+    # A target that nobody reaches: all train to the end.
+    command += ["--target", "-1" if task in ("text", "finetune") else "2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
+    try:
+        result: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        raise SystemExit(f"the race failed: {done.stdout[-2000:]}\n{done.stderr[-2000:]}") from None
+    return result
+
+
+def verdict(differences: Sequence[float], *, points: bool) -> str:
+    """`differences` to exact training, positive: better."""
+    scale = 100 if points else 1
+    error = stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else math.inf
+    allowed = max(ALLOWED_POINTS / scale if points else 0.0, 2 * error)
+    kept = mean(differences) >= -allowed
+    return (
+        f"{scale * mean(differences):+.2f} (allowed {-scale * allowed:.2f}), by seed "
+        f"{' '.join(f'{scale * each:+.2f}' for each in differences)}: {'as accurate' if kept else 'NOT as accurate'}"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", default="digits", choices=sorted(STEPS))
+    parser.add_argument("--hosts", type=int, default=4)
+    parser.add_argument("--losses", default="0.01,0.05,0.1")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--steps", type=int, help="default: some times what the task's target takes")
+    chosen = parser.parse_args()
+    steps = chosen.steps or STEPS[chosen.task]
+    for ratio in map(float, chosen.losses.split(",")):
+        differences: dict[str, list[float]] = {peer: [] for peer in PEERS}
+        exact, delivered = [], []
+        points = True
+        with tempfile.TemporaryDirectory() as folder:
+            profile = Path(folder) / f"lossy-{100 * ratio:g}.toml"
+            profile.write_text(PROFILE.format(ratio=ratio))
+            for seed in range(chosen.seeds):
+                result = race(chosen.task, chosen.hosts, profile, seed, steps, Path(folder) / str(seed))
+                runs = {run["peer"]: run for run in result["runs"]}
+                points, sign = bool(result["higher_is_better"]), 1 if result["higher_is_better"] else -1
+                exact.append(runs[EXACT]["final_metric"])
+                delivered.append(runs["holdfast"]["delivered_ratio"])
+                for peer in PEERS:
+                    differences[peer].append(sign * (runs[peer]["final_metric"] - runs[EXACT]["final_metric"]))
+        print(
+            f"{chosen.task}, {ratio:.0%} lost, {steps} steps, {chosen.seeds} seeds: exact {mean(exact):.4f}; Holdfast "
+            f"delivered {mean(delivered):.1%}"
+        )
+        for peer in PEERS:
+            print(f"  {peer:15} {verdict(differences[peer], points=points)}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
