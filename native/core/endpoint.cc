@@ -175,7 +175,7 @@ void Endpoint::publish(const Parameters& parameters) {
   // encoded otherwise, the two must not meet: the operation begins anew.
   std::erase_if(operations_, [&](const auto& open) {
     Operation& operation = *open.second;
-    if (operation.called() || operation.is_encoded_by(parameters_for(operation.number()))) return false;
+    if (operation.called() || operation.is_encoded_by(parameters_for(call_of(operation.number())))) return false;
     operation.abandon();
     return true;
   });

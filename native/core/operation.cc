@@ -45,6 +45,7 @@ Operation::Operation(std::uint32_t number, std::uint16_t rank, std::uint16_t num
   if (parameters_.deterministic) sum_.sum_in_rank_order();
   if (parameters_.zero_fill) sum_.fill_with_zeros();
   for (const std::uint16_t peer : part_.team) {
+    peers_[peer].was_gone = peer != rank_ && !outbox_.is_alive(peer);
     peers_[peer].shard = shard_of(peer);
     peers_[peer].result = Presence(peers_[peer].shard.size());
   }

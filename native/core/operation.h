@@ -194,9 +194,10 @@ class Operation {
     std::uint32_t hole_elements = 0;
     Arrival of_contribution;
     Arrival of_result;
-    bool closed = false;  // its owner takes no more contributions
-    bool away = false;    // not heard, or not dividing alike, by the time the results were closed
-    bool heard = false;   // anything of this operation, divided and encoded alike, came from it, even if of no use
+    bool closed = false;    // its owner takes no more contributions
+    bool was_gone = false;  // when the operation opened
+    bool away = false;      // not heard, or not dividing alike, by the time the results were closed
+    bool heard = false;     // anything of this operation, divided and encoded alike, came from it, even if of no use
     Sending contribution_sending;
     Sending result_sending;
   };

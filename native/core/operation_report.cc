@@ -82,7 +82,9 @@ void Operation::collect_missing() {
     const Peer& peer = peers_[rank];
     peer.result.for_each_run(0, peer.shard.size(), false, [&](ElementRange run) {
       lose({peer.shard.begin + run.begin, peer.shard.begin + run.end});
-      (outbox_.is_alive(rank) ? report_.not_received : report_.ownerless) += run.size();
+      // Who died on the way may have served some; and what a group lacks the others need not.
+      const bool nobody_has_it = peer.was_gone && !outbox_.is_alive(rank) && !of_group();
+      (nobody_has_it ? report_.ownerless : report_.not_received) += run.size();
     });
     report_.delivered += peer.delivered;
     report_.contributors = std::max(report_.contributors, peer.contributors);

@@ -73,8 +73,8 @@ struct OperationReport {
   std::uint64_t datagrams_expected = 0;
   std::uint64_t datagrams_received = 0;
   std::vector<ElementRange> missing;    // of the result: zero on this rank
-  std::uint64_t not_received = 0;       // of those, elements that others may have: their owner is alive
-  std::uint64_t ownerless = 0;          // of those, elements whose owner is dead
+  std::uint64_t not_received = 0;       // of those, elements that others may have
+  std::uint64_t ownerless = 0;          // of those, elements whose owner was dead before the operation began
   std::vector<PeerReport> peers;        // by rank; the own entry is trivial
   std::vector<std::uint16_t> culprits;  // for errors: who did not deliver, died, or called differently
 };

@@ -16,7 +16,7 @@ NOTES: list[Message] = [
     Content(3, 4, b"content"),
     Content(3, 4, b""),
     Verdict(5, 6, 7, 8),
-    Verdict.refusal(5),
+    Verdict.refusal(5, stale=True),
     Corruption(9, 3, (1, 2, 3)),
     Where(),
 ]
@@ -44,6 +44,7 @@ def test_any_bytes_are_a_note_or_none(octets: bytes) -> None:
 
 
 def test_only_a_refusal_is_one() -> None:
-    assert Verdict.refusal(3).refused
+    assert Verdict.refusal(3, stale=False).refused
+    assert Verdict.refusal(3, stale=True).refused
     assert not Verdict(3, 10, 0, 0).refused
     assert not Verdict(3, 0, 10, 0).refused

@@ -17,6 +17,13 @@ def test_everybody_is_referee_in_turn_and_those_left_out_never_are() -> None:
     assert referee_of(0, 2, {0, 1}) is None
 
 
+def test_a_slice_has_another_referee_in_every_round() -> None:
+    for num_ranks in (2, 4, 8, 16):
+        assert {referee_of(3 + NUM_SLICES * turn, num_ranks, set()) for turn in range(num_ranks)} == set(
+            range(num_ranks)
+        )
+
+
 def test_the_odd_one_is_named_with_its_places() -> None:
     assert odd_ranks({0: [1, 2, 3], 1: [1, 9, 3], 2: [1, 2, 3]}) == {1: [1]}
     assert odd_ranks({0: [8, 2, 7], 1: [1, 2, 3], 2: [1, 2, 3]}) == {0: [0, 2]}

@@ -25,10 +25,13 @@ class BufferAverager:
         self._buffers = buffers
         self._pending: list[tuple[_Group, Pending]] = []
         self._before_forward: dict[int, torch.Tensor] = {}  # by buffer
+        self._averaged = True
 
     def remember(self) -> None:
         """Called before a forward, which changes them on every rank in its own way."""
-        self._before_forward = {id(buffer): buffer.detach().clone() for buffer in self._buffers()}
+        if self._averaged:  # else another forward has changed them already
+            self._before_forward = {id(buffer): buffer.detach().clone() for buffer in self._buffers()}
+            self._averaged = False
 
     def start(self) -> None:
         """Called by every rank at the same place in the order of operations: after the last bucket."""
@@ -53,6 +56,7 @@ class BufferAverager:
                 raise
             del self._pending[0]
             group.scatter(outcome.missing)
+            self._averaged = True
             outcomes.append(outcome)
         return outcomes
 

@@ -20,6 +20,7 @@ from holdfast.bridge.path_words import describe_path, describe_rates
 from holdfast.bridge.replica_guard import ReplicaFigures, ReplicaGuard
 from holdfast.bridge.state_blocks import NamedTensor
 from holdfast.bridge.step_hooks import StepHooks
+from holdfast.bridge.tensors import FORMATS
 from holdfast.codec.cast import Cast
 from holdfast.codec.hadamard import Hadamard
 from holdfast.codec.residual import Layout
@@ -40,6 +41,7 @@ _KEPT_OUTCOMES = 10_000
 _STATE_VERSION = 2
 _STATE_ORIGIN = "what state_dict() of this version returned"
 _DETACH_PATIENCE_MS = 10_000.0
+_COUNTERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 # Backward passes after which an optimizer should have made a step; more, and gradients may be accumulated.
 _PASSES_WITHOUT_A_STEP = 100
 
@@ -161,6 +163,7 @@ class Handle:
             outcome = replace(outcome, missing=lost, missing_coefficients=outcome.missing)
         if self._link.num_ranks > 1:
             self._losses.add(
+                withdraws=self._guard is not None,
                 num_elements=outcome.num_elements,
                 not_received_elements=outcome.not_received_elements,
                 ownerless_elements=outcome.ownerless_elements,
@@ -237,20 +240,23 @@ class Handle:
 
     def _state_to_compare(self) -> list[list[NamedTensor]]:
         """Each parameter with what its optimizers keep of it; then the buffers."""
+        ignored = self._model.parameters_to_ignore
         groups = {
             id(parameter): [NamedTensor(name, parameter.detach())]
             for name, parameter in self._model.module.named_parameters()
+            if name not in ignored
         }
         for number, optimizer in enumerate(self._steps.optimizers):
             for parameter, name, tensor in optimizer_state(optimizer):
-                named = NamedTensor(f"{name} of optimizer {number}", tensor)
-                groups.setdefault(id(parameter), []).append(named)
+                if id(parameter) in groups:
+                    groups[id(parameter)].append(NamedTensor(f"{name} of optimizer {number}", tensor))
         if self._synchronises_buffers:
             for name, buffer in self._model.module.named_buffers():
-                # The next forward goes on with them while they are compared. Those that are averaged become equal by that.
-                copied = buffer.detach().clone()
-                counts = not (buffer.is_floating_point() or buffer.is_complex() or buffer.dtype == torch.bool)
-                groups[id(buffer)] = [NamedTensor(name, copied, buffer if counts else None, read_only=not counts)]
+                averaged, counts = buffer.dtype in FORMATS, buffer.dtype in _COUNTERS
+                if name not in ignored and (averaged or counts):
+                    # The next forward goes on with them while they are compared. An average makes them equal by itself.
+                    copied = buffer.detach().clone()
+                    groups[id(buffer)] = [NamedTensor(name, copied, buffer if counts else None, read_only=averaged)]
         return [[named for named in group if named.tensor.device.type == "cpu"] for group in groups.values()]
 
     def _note(self, outcome: Outcome) -> None:

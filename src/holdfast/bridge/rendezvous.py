@@ -30,7 +30,14 @@ _BROADCAST = "255.255.255.255"
 _ALIKE = ("protection", "deterministic", "deadline", "warmup_operations", "uneven_shards", "hadamard", "hierarchy")
 _HIERARCHY_WORDS = ("off", "auto")
 # What the core need not know.
-_ALIKE_IN_PYTHON = ("shared_memory", "estimate", "compare_replicas")
+_ALIKE_IN_PYTHON = (
+    "shared_memory",
+    "estimate",
+    "compare_replicas",
+    "loss_budget",
+    "over_budget",
+    "most_skipped_steps",
+)
 
 
 def join(

@@ -26,7 +26,7 @@ from holdfast.bridge import replica_notes
 from holdfast.bridge.replica_notes import Content, Corruption, Report, Standing, Verdict, Where
 from holdfast.bridge.state_blocks import NamedTensor, StateBlocks
 from holdfast.control.replica_vote import NUM_SLICES, odd_ranks, referee_of, slice_of
-from holdfast.errors import HoldfastError
+from holdfast.errors import HandleClosed
 from holdfast.link.link import Link
 from holdfast.reduce.reducer import Reducer
 
@@ -38,6 +38,7 @@ _LOOK_S = 0.1
 _CATCH_UP_LIMIT_S = 0.2
 _CLOSE_LIMIT_S = 2.0
 _KEPT_STEPS = 4
+_KEPT_CORRUPTIONS = 100
 # Of the state, per step: what is sent to a rank takes the way of its gradients.
 _FIRST_BUDGET, _LEAST_BUDGET, _MOST_BUDGET = 1 / 6, 1 / 48, 1 / 2
 _SMALL_STATE_BYTES = 1 << 20
@@ -77,14 +78,16 @@ class ReplicaGuard:
         self._at_rest = False
         self._blocks: StateBlocks | None = None
         self._dirty_since: int | None = None
+        self._stale = False  # dirty because this rank withdrew: it has nothing to offer that others could want
         self._first_unsure = 0
+        self._asked: set[int] = set()
         self._budget = _FIRST_BUDGET
         self._state_before: dict[int, Report] = {}  # the own fingerprints of the last steps
         self._reports: dict[int, dict[int, Report]] = {}  # by step, by rank: not settled yet
         self._arrived: dict[int, dict[int, bytes]] = {}  # blocks to install, by step
         self._promised: dict[int, int] = {}  # how many of them are on their way, by step
         self._replies: dict[int, Standing] = {}
-        self._refused: set[int] = set()  # asked after this step, and not sure themselves
+        self._refused: dict[int, bool] = {}  # asked after this step, and not sure themselves; have they withdrawn?
         self._tickets: deque[int] = deque()
         self._warned_of_layout = False
         self._closing = threading.Event()
@@ -134,8 +137,9 @@ class ReplicaGuard:
         with self._lock:
             position = self._reducer.position
             self._standing = Standing(self._standing.step + 1, position.next_operation, position.num_calls)
-            if missed:
+            if missed or withdrawn:
                 self._doubt()
+            self._stale = self.dirty and (self._stale or withdrawn)
             self._figures = replace(
                 self._figures,
                 steps=self._figures.steps + 1,
@@ -153,11 +157,14 @@ class ReplicaGuard:
         """While somebody else makes the replicas equal; after it they are."""
         with self._lock:
             at_rest, self._at_rest = self._at_rest, False
-        yield
-        with self._lock:
-            self._at_rest = at_rest
-            self._arrived.clear()
-            self._dirty_since = None
+        try:
+            yield
+            with self._lock:
+                self._arrived.clear()
+                self._dirty_since = None
+        finally:
+            with self._lock:
+                self._at_rest = at_rest
 
     def _doubt(self) -> None:
         self._dirty_since = self._standing.step
@@ -179,6 +186,7 @@ class ReplicaGuard:
             del self._state_before[old]
         if self.dirty:
             self._refused.clear()
+            self._asked.clear()
             self._ask(report)
         else:
             referee = referee_of(step, self._link.num_ranks, self._link.gone_peers())
@@ -189,12 +197,19 @@ class ReplicaGuard:
                 self._settle(waiting, final=waiting < step)
 
     def _ask(self, report: Report) -> None:
-        """Of those that have not refused, the first whose turn it is. Where nobody is sure, the lowest rank is right."""
+        """Of those that have not refused, the first whose turn it is.
+
+        Where nobody is sure, the lowest rank is right that has not withdrawn; of those that have, the lowest.
+        """
         gone = self._link.gone_peers()
-        asked = referee_of(report.step, self._link.num_ranks, gone | self._refused | {self._link.rank})
+        asked = referee_of(report.step, self._link.num_ranks, gone | self._refused.keys() | {self._link.rank})
         if asked is not None:
+            self._asked.add(asked)
             self._send(asked, report.encode())
-        elif self._refused and self._link.rank == min(set(range(self._link.num_ranks)) - gone):
+            return
+        stale = {**self._refused, self._link.rank: self._stale}
+        eligible = [rank for rank in stale if not stale[rank]] or list(stale)
+        if self._refused and self._link.rank == min(eligible):
             self._dirty_since = None
 
     def _install(self) -> None:
@@ -203,7 +218,12 @@ class ReplicaGuard:
         self._arrived = {later: content for later, content in self._arrived.items() if later > step}
         promised = self._promised.pop(step, 0)
         self._promised = {later: count for later, count in self._promised.items() if later > step}
-        if self._blocks is None:
+        if self._blocks is None or not arrived:
+            self._learn_budget(promised, 0)
+            return
+        groups = self._groups()
+        if groups is None or not self._blocks.is_still(StateBlocks(groups())):
+            self._doubt()  # somebody loaded or replaced something since: what was sent belongs to what was there before
             return
         drift = self._figures.worst_drift
         for block in sorted(arrived):
@@ -212,16 +232,19 @@ class ReplicaGuard:
                 self._first_unsure += 1
         if self.dirty and arrived and self._first_unsure >= self._blocks.num_blocks:
             self._dirty_since = None  # every block was sent since the doubt began, and has been updated alike since
-        if promised > len(arrived):
-            self._budget = max(_LEAST_BUDGET, self._budget / 2)
-        elif promised:
-            self._budget = min(_MOST_BUDGET, 1.5 * self._budget)
+        self._learn_budget(promised, len(arrived))
         self._figures = replace(
             self._figures,
             mended_blocks=self._figures.mended_blocks + len(arrived),
             mended_bytes=self._figures.mended_bytes + sum(map(len, arrived.values())),
             worst_drift=drift,
         )
+
+    def _learn_budget(self, promised: int, arrived: int) -> None:
+        if promised > arrived:
+            self._budget = max(_LEAST_BUDGET, self._budget / 2)
+        elif promised:
+            self._budget = min(_MOST_BUDGET, 1.5 * self._budget)
 
     def _catch_up(self) -> None:
         """Asks where the others are, and goes on from there if that is further."""
@@ -231,7 +254,9 @@ class ReplicaGuard:
             for peer in peers:
                 self._send(peer, Where().encode())
             self._lock.wait_for(lambda: self._replies.keys() >= peers, _CATCH_UP_LIMIT_S)
-            furthest = max(self._replies.values(), key=lambda standing: standing.step, default=self._standing)
+            # The one in the middle: no single rank leads another astray.
+            replies = sorted(self._replies.values(), key=lambda standing: standing.step)
+            furthest = replies[len(replies) // 2] if replies else self._standing
             if furthest.step <= self._standing.step + 1:
                 return
             before = self._reducer.position.next_operation
@@ -263,20 +288,25 @@ class ReplicaGuard:
                 case Report():
                     self._take_report(sender, message)
                 case Content():
-                    self._take_content(message)
+                    self._take_content(sender, message)
                 case Verdict():
                     self._take_verdict(sender, message)
                 case Corruption():
-                    self._take_corruption(message)
+                    if sender == referee_of(message.step, self._link.num_ranks, self._link.gone_peers()):
+                        self._take_corruption(message)
 
     def _take_report(self, sender: int, report: Report) -> None:
         if report.step > self._standing.step + 2 * NUM_SLICES or len(self._reports) > 4 * NUM_SLICES:
             return  # this rank is far behind, and no judge of it
+        if self._blocks is not None and len(report.fingerprints) > self._blocks.num_blocks:
+            return
         self._reports.setdefault(report.step, {})[sender] = report
         if report.step <= self._standing.step and self._at_rest:
             self._settle(report.step, final=False)
 
-    def _take_content(self, message: Content) -> None:
+    def _take_content(self, sender: int, message: Content) -> None:
+        if sender not in self._asked:
+            return
         standing, blocks = self._standing, self._blocks
         too_late = message.step < standing.step or (message.step == standing.step and not self._at_rest)
         if (
@@ -287,7 +317,7 @@ class ReplicaGuard:
             return
         if too_late:
             self._figures = replace(self._figures, late_blocks=self._figures.late_blocks + 1)
-        elif self.dirty and message.step <= standing.step + NUM_SLICES:
+        elif self.dirty and message.step <= standing.step + _KEPT_STEPS:
             self._arrived.setdefault(message.step, {})[message.block] = message.content
 
     def _take_verdict(self, sender: int, verdict: Verdict) -> None:
@@ -296,15 +326,16 @@ class ReplicaGuard:
             return
         if verdict.refused:
             if own is not None and verdict.step == self._standing.step and sender not in self._refused:
-                self._refused.add(sender)
+                self._refused[sender] = bool(verdict.sent)
                 self._ask(own)
         elif verdict.compared and not verdict.unequal:
             self._dirty_since = None
-        elif verdict.step <= self._standing.step + NUM_SLICES:
+        elif sender in self._asked and verdict.step <= self._standing.step + _KEPT_STEPS:
             self._promised[verdict.step] = verdict.sent
 
     def _take_corruption(self, found: Corruption) -> None:
-        if self._blocks is None or found.rank >= self._link.num_ranks:
+        near = abs(found.step - self._standing.step) <= 2 * NUM_SLICES
+        if self._blocks is None or found.rank >= self._link.num_ranks or not near:
             return
         names = self._blocks.names_in(block for block in found.blocks if block < self._blocks.num_blocks)
         text = f"rank {found.rank} after step {found.step}: {', '.join(names)}"
@@ -314,7 +345,7 @@ class ReplicaGuard:
             self._link.rank,
             text,
         )
-        self._figures = replace(self._figures, corruptions=(*self._figures.corruptions, text))
+        self._figures = replace(self._figures, corruptions=(*self._figures.corruptions, text)[-_KEPT_CORRUPTIONS:])
         if found.rank == self._link.rank:
             self._doubt()
 
@@ -346,7 +377,7 @@ class ReplicaGuard:
         }
         if len(voters) < len(reports):
             self._warn_of_layout(sorted(reports.keys() - voters.keys()))
-        if 2 * len(voters) <= self._link.num_ranks:
+        if 2 * len(voters) <= self._link.num_ranks - len(self._link.gone_peers()):
             return
         for rank, places in odd_ranks(voters).items():
             found = Corruption(step, rank, tuple(compared[place] for place in places))
@@ -361,8 +392,8 @@ class ReplicaGuard:
             self._warn_of_layout([rank])
             return
         step = self._standing.step
-        if self.dirty or not self._at_rest:
-            self._send(rank, Verdict.refusal(report.step).encode())
+        if self.dirty or not self._at_rest or not blocks.is_untouched():
+            self._send(rank, Verdict.refusal(report.step, stale=self._stale).encode())
             return
         comparable = report.step == step and len(report.fingerprints) == blocks.num_blocks
         if comparable:
@@ -370,7 +401,8 @@ class ReplicaGuard:
             wanted = [block for block, value in enumerate(own) if value != report.fingerprints[block]]
         else:
             wanted = list(range(min(report.first_unsure, blocks.num_blocks), blocks.num_blocks))
-        sent = _within(report.budget_bytes, wanted, blocks)
+        most = blocks.num_bytes if blocks.num_bytes <= _SMALL_STATE_BYTES else int(_MOST_BUDGET * blocks.num_bytes)
+        sent = _within(min(report.budget_bytes, most), wanted, blocks)
         self._send(rank, Verdict(step, blocks.num_blocks if comparable else 0, len(wanted), len(sent)).encode())
         for block in sent:
             self._send(rank, Content(step, block, blocks.read(block)).encode())
@@ -415,12 +447,19 @@ def _listen(reference: weakref.ref[ReplicaGuard], engine: _native.Engine, closin
     while not closing.is_set():
         try:
             received = engine.receive_note(_CHANNEL, _LOOK_S)
-            if received is not None and (guard := reference()) is not None:
-                guard.take(*received)
-                del guard
-        except (HoldfastError, RuntimeError) as error:
-            logger.debug("replicas are not compared any more: %s", error)
+            ended = received is None and bool(engine.failure())
+        except RuntimeError:  # closed
             return
+        if ended:
+            return
+        if received is not None and (guard := reference()) is not None:
+            try:
+                guard.take(*received)
+            except HandleClosed:
+                return
+            except Exception:
+                logger.exception("a note about replicas could not be dealt with")
+            del guard
 
 
 def _end(closing: threading.Event, thread: threading.Thread) -> None:

@@ -81,9 +81,9 @@ class Verdict:
     sent: int
 
     @classmethod
-    def refusal(cls, step: int) -> Verdict:
-        """From one who is not sure either."""
-        return cls(step, 0, 0, 0)
+    def refusal(cls, step: int, *, stale: bool) -> Verdict:
+        """From one who is not sure either; `stale`: because it has withdrawn from a step."""
+        return cls(step, 0, 0, int(stale))
 
     @property
     def refused(self) -> bool:

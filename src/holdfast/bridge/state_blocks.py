@@ -64,7 +64,11 @@ class StateBlocks:
                 self._blocks[-1] += stretch
                 room -= size
             first += len(group)
-        text = ";".join(f"{named.name}:{named.tensor.dtype}:{tuple(named.tensor.shape)}" for named in self._tensors)
+        text = ";".join(
+            f"{named.name}:{named.tensor.dtype}:{tuple(named.tensor.shape)}:{named.tensor.stride()}"
+            for named in self._tensors
+        )
+        self._marks = [(named.tensor.data_ptr(), named.tensor._version) for named in self._tensors]
         self.layout = zlib.crc32(text.encode())
         """A number that differs between ranks whose state has other names, shapes or dtypes."""
 
@@ -92,6 +96,17 @@ class StateBlocks:
             if index not in together:
                 stretches[0].append(_Piece(first + index, 0, named.tensor.numel() * named.tensor.element_size()))
         return stretches
+
+    def is_untouched(self) -> bool:
+        """Nobody has written to these tensors since, or given them other memory."""
+        return self._marks == [(named.tensor.data_ptr(), named.tensor._version) for named in self._tensors]
+
+    def is_still(self, now: StateBlocks) -> bool:
+        """`now` is the same state, of which only copies were made anew."""
+        copied = [named.counter is not None or named.read_only for named in self._tensors]
+        return self.layout == now.layout and all(
+            is_copy or before == after for is_copy, before, after in zip(copied, self._marks, now._marks, strict=True)
+        )
 
     def fingerprints(self, blocks: Sequence[int]) -> list[int]:
         flat: dict[int, torch.Tensor] = {}
@@ -153,4 +168,6 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
 def _count_on(counter: torch.Tensor, copied: torch.Tensor, piece: _Piece, new: torch.Tensor) -> None:
     """The forward in between has gone on from what was copied."""
     elements = slice(piece.begin // copied.element_size(), piece.end // copied.element_size())
-    counter.view(-1)[elements] += new.view(copied.dtype) - copied.reshape(-1)[elements]
+    difference = torch.zeros_like(copied).reshape(-1)
+    difference[elements] = new.view(copied.dtype) - copied.reshape(-1)[elements]
+    counter += difference.view(counter.shape)

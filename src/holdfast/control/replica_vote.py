@@ -14,8 +14,9 @@ def slice_of(step: int, num_blocks: int) -> range:
 
 
 def referee_of(step: int, num_ranks: int, left_out: Set[int]) -> int | None:
-    """Who compares, or is asked, after this step: everybody in turn."""
-    in_turn = ((step + offset) % num_ranks for offset in range(num_ranks))
+    """Who compares, or is asked, after this step: everybody in turn, and another for the same slice in the next round."""
+    first = step + step // NUM_SLICES
+    in_turn = ((first + offset) % num_ranks for offset in range(num_ranks))
     return next((rank for rank in in_turn if rank not in left_out), None)
 
 

@@ -18,6 +18,7 @@ OverBudget = Literal["skip", "halt"]
 class StepLosses:
     """What the operations of one step lost, as this rank knows it."""
 
+    num_operations: int = 0
     not_received_elements: int = 0
     """Of results, which others may have."""
     withdrawn: bool = False
@@ -29,6 +30,7 @@ class StepLosses:
     def add(
         self,
         *,
+        withdraws: bool = True,
         num_elements: int,
         not_received_elements: int,
         ownerless_elements: int,
@@ -36,9 +38,11 @@ class StepLosses:
         contributors: int,
         incomplete_peers: Iterable[int],
     ) -> None:
-        """One operation. `contributed_elements`: over all `contributors`, those that are in this rank's result."""
+        """One operation. `withdraws`: there is somebody to have the state from afterwards. `contributed_elements`: over all `contributors`, those that are in this rank's result."""
+        self.num_operations += 1
         self.not_received_elements += not_received_elements
-        self.withdrawn = self.withdrawn or 2 * not_received_elements > num_elements or contributors < 2
+        too_little = 2 * not_received_elements > num_elements or contributors < 2
+        self.withdrawn = self.withdrawn or (withdraws and too_little)
         # What did not arrive says nothing about what was contributed to it.
         self._contributed += contributed_elements
         self._expected += (num_elements - not_received_elements - ownerless_elements) * contributors
@@ -71,6 +75,8 @@ class LossBudget:
         self.skipped_in_a_row = 0
 
     def judge(self, losses: StepLosses) -> Judgement:
+        if losses.num_operations == 0:  # another optimizer has made its step of these gradients already
+            return Judgement(apply=True, halt=False)
         if losses.withdrawn:
             return Judgement(apply=False, halt=False)
         if losses.lost_ratio <= self._budget:
