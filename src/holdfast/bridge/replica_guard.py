@@ -33,14 +33,15 @@ from holdfast.reduce.reducer import Reducer
 logger = logging.getLogger(__name__)
 
 _CHANNEL = 0x61
-_NOTE_LIMIT_S = 2.0
+_NOTE_LIMIT_S = 0.5  # later it is about a step that is long over
 _LOOK_S = 0.1
-_CATCH_UP_LIMIT_S = 0.2
+_CATCH_UP_LIMIT_S = 0.05
+_JUST_HEARD_S = 0.05
 _CLOSE_LIMIT_S = 2.0
 _KEPT_STEPS = 4
 _KEPT_CORRUPTIONS = 100
 # Of the state, per step: what is sent to a rank takes the way of its gradients.
-_FIRST_BUDGET, _LEAST_BUDGET, _MOST_BUDGET = 1 / 6, 1 / 48, 1 / 2
+_FIRST_BUDGET, _LEAST_BUDGET, _MOST_BUDGET = 1 / 8, 1 / 64, 1 / 4
 _SMALL_STATE_BYTES = 1 << 20
 
 
@@ -138,6 +139,8 @@ class ReplicaGuard:
             position = self._reducer.position
             self._standing = Standing(self._standing.step + 1, position.next_operation, position.num_calls)
             if missed or withdrawn:
+                if self.dirty:  # what was sent to mend the last loss may have cost this one
+                    self._budget = max(_LEAST_BUDGET, self._budget / 2)
                 self._doubt()
             self._stale = self.dirty and (self._stale or withdrawn)
             self._figures = replace(
@@ -248,12 +251,14 @@ class ReplicaGuard:
 
     def _catch_up(self) -> None:
         """Asks where the others are, and goes on from there if that is further."""
-        peers = set(range(self._link.num_ranks)) - {self._link.rank} - self._link.gone_peers()
+        peers = [peer for peer in self._link.snapshot().peers if peer.state == _native.PeerState.alive]
+        # Who was not heard just now will not answer: it is the network that is away, and waiting makes it worse.
+        near = {peer.rank for peer in peers if peer.silence_s < _JUST_HEARD_S}
         with self._lock:
             self._replies.clear()
-            for peer in peers:
+            for peer in near:
                 self._send(peer, Where().encode())
-            self._lock.wait_for(lambda: self._replies.keys() >= peers, _CATCH_UP_LIMIT_S)
+            self._lock.wait_for(lambda: self._replies.keys() >= near, _CATCH_UP_LIMIT_S)
             # The one in the middle: no single rank leads another astray.
             replies = sorted(self._replies.values(), key=lambda standing: standing.step)
             furthest = replies[len(replies) // 2] if replies else self._standing

@@ -16,8 +16,8 @@ import torch
 
 from holdfast import _native
 
-LEAST_BLOCK_BYTES = 15 << 10
-"""With its header a small note, which goes before gradients: what comes after the next step has begun is of no use."""
+LEAST_BLOCK_BYTES = 32 << 10
+"""Not a small note, which would go before gradients: state that is sent must not slow down those that are equal."""
 MOST_BLOCKS = 4096
 
 
