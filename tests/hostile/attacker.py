@@ -15,6 +15,7 @@ from typing import Any
 import torch.distributed as dist
 
 from holdfast import _native
+from holdfast.bridge import rendezvous
 from holdfast.config import Config
 from holdfast.link import interface
 
@@ -131,7 +132,7 @@ class Attacker:
             if time.monotonic() > give_up_at:
                 raise AttackFailed("the honest ranks did not answer the attacker's seat")
             time.sleep(0.01)
-        store.set(f"joined/{rank}", b"")
+        store.set(f"joined/{rank}", rendezvous.said_when_joined(config))
 
 
 def _read(store: dist.Store, key: str) -> bytes:

@@ -114,7 +114,7 @@ def _join(board: Board, *, config: Config, step_bytes: int, epoch: int, record: 
         raise
     try:
         link.wait_joined(board.seconds_left())
-        board.publish("joined", json.dumps({name: getattr(config, name) for name in _ALIKE_IN_PYTHON}).encode())
+        board.publish("joined", said_when_joined(config))
         # Nobody starts before everybody can hear everybody. Whoever cannot hear a dead rank does not join either: the
         # dead one is to blame.
         joined = board.wait_for_all("joined", suspects=lambda: link.peers_in(_native.PeerState.dead))
@@ -159,6 +159,11 @@ def _check_agreement(introductions: Sequence[_native.Introduction], rank: int) -
         )
     for setting in _ALIKE:
         _require_alike(setting, [_setting(introduction, setting) for introduction in introductions], rank)
+
+
+def said_when_joined(config: Config) -> bytes:
+    """What all ranks must have in common beyond what the core compares."""
+    return json.dumps({name: getattr(config, name) for name in _ALIKE_IN_PYTHON}).encode()
 
 
 def _check_said(joined: Sequence[bytes], rank: int) -> None:
