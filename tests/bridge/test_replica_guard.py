@@ -202,23 +202,6 @@ def test_a_rank_that_stood_still_goes_on_with_the_others_and_is_equal_again(star
     assert any(is_equal for step, is_equal in equal.items() if back <= step <= back + 25)
 
 
-def test_the_lowest_rank_does_not_give_its_old_state_to_the_others(start_ranks) -> None:
-    """It stands still for less than it takes to be dead: all others miss its shard, and none of them is sure."""
-    with start_ranks(be_away, 3, group=True) as ranks:
-        for rank in range(3):
-            ranks.hear(f"going/{rank}")
-        with ranks.stopped(0):
-            time.sleep(0.7)
-        time.sleep(1.0)
-        ranks.say("stop")
-        results = ranks.results()
-    mended = [figures.mended_bytes for _, figures in results]
-    assert mended[0] > 0
-    assert max(mended[1:]) < mended[0]
-    equal = equal_after([digests for digests, _ in results])
-    assert equal[max(equal)]
-
-
 def lose_too_much(member: Member, over_budget: str) -> tuple[dict[int, bytes], int, list[str]]:
     heard: list[str] = []
     training = Training(member, norm=False, over_budget=over_budget, snapshot=lambda: heard.append("snapshot"))
