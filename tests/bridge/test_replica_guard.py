@@ -202,6 +202,27 @@ def test_a_rank_that_stood_still_goes_on_with_the_others_and_is_equal_again(star
     assert any(is_equal for step, is_equal in equal.items() if back <= step <= back + 25)
 
 
+def one_misses_more(member: Member) -> tuple[dict[int, bytes], int]:
+    training = Training(member)
+    for step in range(1, 10):
+        if step == 3:
+            training.lose_results(0.4 if member.rank == 0 else 0.2)
+        training.step()
+        training.settle()
+    mended = training.handle.summary().replicas.mended_bytes
+    training.handle.detach()
+    return training.digests, mended
+
+
+def test_where_nobody_is_sure_those_that_missed_the_same_are_right(run_ranks) -> None:
+    """Rank 0 is the lowest, and alone: a rank that stood still must not give its state to those that went on."""
+    results = run_ranks(one_misses_more, 3, group=True)
+    assert results[0][1] > 0
+    assert [mended for _, mended in results[1:]] == [0, 0]
+    equal = equal_after([digests for digests, _ in results])
+    assert all(is_equal for step, is_equal in equal.items() if step > 6)
+
+
 def lose_too_much(member: Member, over_budget: str) -> tuple[dict[int, bytes], int, list[str]]:
     heard: list[str] = []
     training = Training(member, norm=False, over_budget=over_budget, snapshot=lambda: heard.append("snapshot"))

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.bridge.replica_notes import Content, Corruption, Message, Report, Standing, Verdict, Where, decode
+from holdfast.bridge.replica_notes import (
+    Content,
+    Corruption,
+    Message,
+    Refusal,
+    Report,
+    Standing,
+    Verdict,
+    Where,
+    decode,
+)
 
 STANDING = Standing(2**40, 2**32 - 1, 17)
 NOTES: list[Message] = [
@@ -16,7 +26,8 @@ NOTES: list[Message] = [
     Content(3, 4, b"content"),
     Content(3, 4, b""),
     Verdict(5, 6, 7, 8),
-    Verdict.refusal(5, stale=True),
+    Refusal(5, sure=True, withdrew=False, equal=True),
+    Refusal(6, sure=False, withdrew=True, equal=False),
     Corruption(9, 3, (1, 2, 3)),
     Where(),
 ]
@@ -41,10 +52,3 @@ def test_a_note_that_was_cut_or_grew_is_none(note: Message) -> None:
 def test_any_bytes_are_a_note_or_none(octets: bytes) -> None:
     message = decode(octets)
     assert message is None or decode(message.encode()) == message
-
-
-def test_only_a_refusal_is_one() -> None:
-    assert Verdict.refusal(3, stale=False).refused
-    assert Verdict.refusal(3, stale=True).refused
-    assert not Verdict(3, 10, 0, 0).refused
-    assert not Verdict(3, 0, 10, 0).refused

@@ -18,12 +18,12 @@ import logging
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast import _native
 from holdfast.bridge import replica_notes
-from holdfast.bridge.replica_notes import Content, Corruption, Report, Standing, Verdict, Where
+from holdfast.bridge.replica_notes import Content, Corruption, Refusal, Report, Standing, Verdict, Where
 from holdfast.bridge.state_blocks import NamedTensor, StateBlocks
 from holdfast.control.replica_vote import NUM_SLICES, odd_ranks, referee_of, slice_of
 from holdfast.errors import HandleClosed
@@ -79,7 +79,8 @@ class ReplicaGuard:
         self._at_rest = False
         self._blocks: StateBlocks | None = None
         self._dirty_since: int | None = None
-        self._stale = False  # dirty because this rank withdrew: it has nothing to offer that others could want
+        self._withdrew = False  # while dirty: it has left out an update, and nothing to offer that others could want
+        self._unsure_steps = 0  # after which all others refused, too
         self._first_unsure = 0
         self._asked: set[int] = set()
         self._budget = _FIRST_BUDGET
@@ -88,7 +89,7 @@ class ReplicaGuard:
         self._arrived: dict[int, dict[int, bytes]] = {}  # blocks to install, by step
         self._promised: dict[int, int] = {}  # how many of them are on their way, by step
         self._replies: dict[int, Standing] = {}
-        self._refused: dict[int, bool] = {}  # asked after this step, and not sure themselves; have they withdrawn?
+        self._refused: dict[int, Refusal] = {}  # what those said that were asked after this step, and have no answer
         self._tickets: deque[int] = deque()
         self._warned_of_layout = False
         self._closing = threading.Event()
@@ -142,7 +143,8 @@ class ReplicaGuard:
                 if self.dirty:  # what was sent to mend the last loss may have cost this one
                     self._budget = max(_LEAST_BUDGET, self._budget / 2)
                 self._doubt()
-            self._stale = self.dirty and (self._stale or withdrawn)
+            self._withdrew = self.dirty and (self._withdrew or withdrawn)
+            self._unsure_steps = self._unsure_steps if self.dirty else 0
             self._figures = replace(
                 self._figures,
                 steps=self._figures.steps + 1,
@@ -202,17 +204,26 @@ class ReplicaGuard:
     def _ask(self, report: Report) -> None:
         """Of those that have not refused, the first whose turn it is.
 
-        Where nobody is sure, the lowest rank is right that has not withdrawn; of those that have, the lowest.
+        Where nobody is sure, most of them may have missed the same: those that are equal to more than half are right.
         """
         gone = self._link.gone_peers()
         asked = referee_of(report.step, self._link.num_ranks, gone | self._refused.keys() | {self._link.rank})
         if asked is not None:
             self._asked.add(asked)
             self._send(asked, report.encode())
+        elif self._refused and not any(refusal.sure for refusal in self._refused.values()):
+            self._settle_among_unsure(self._refused)
+
+    def _settle_among_unsure(self, refused: Mapping[int, Refusal]) -> None:
+        equal = 1 + sum(refusal.equal for refusal in refused.values())
+        if 2 * equal > 1 + len(refused):
+            self._dirty_since = None
             return
-        stale = {**self._refused, self._link.rank: self._stale}
-        eligible = [rank for rank in stale if not stale[rank]] or list(stale)
-        if self._refused and self._link.rank == min(eligible):
+        # Others may be so many; if nobody is after another step, the lowest is right that left out no update.
+        self._unsure_steps += 1
+        withdrew = {rank: refusal.withdrew for rank, refusal in refused.items()} | {self._link.rank: self._withdrew}
+        eligible = [rank for rank in withdrew if not withdrew[rank]] or list(withdrew)
+        if self._unsure_steps > 1 and self._link.rank == min(eligible):
             self._dirty_since = None
 
     def _install(self) -> None:
@@ -296,6 +307,8 @@ class ReplicaGuard:
                     self._take_content(sender, message)
                 case Verdict():
                     self._take_verdict(sender, message)
+                case Refusal():
+                    self._take_refusal(sender, message)
                 case Corruption():
                     if sender == referee_of(message.step, self._link.num_ranks, self._link.gone_peers()):
                         self._take_corruption(message)
@@ -326,17 +339,20 @@ class ReplicaGuard:
             self._arrived.setdefault(message.step, {})[message.block] = message.content
 
     def _take_verdict(self, sender: int, verdict: Verdict) -> None:
-        own = self._state_before.get(verdict.step)
-        if self._dirty_since is None or verdict.step < self._dirty_since:
+        if sender not in self._asked or self._dirty_since is None or verdict.step < self._dirty_since:
             return
-        if verdict.refused:
-            if own is not None and verdict.step == self._standing.step and sender not in self._refused:
-                self._refused[sender] = bool(verdict.sent)
-                self._ask(own)
-        elif verdict.compared and not verdict.unequal:
+        if verdict.compared and not verdict.unequal:
             self._dirty_since = None
-        elif sender in self._asked and verdict.step <= self._standing.step + _KEPT_STEPS:
+        elif verdict.step <= self._standing.step + _KEPT_STEPS:
             self._promised[verdict.step] = verdict.sent
+
+    def _take_refusal(self, sender: int, refusal: Refusal) -> None:
+        own = self._state_before.get(refusal.step)
+        if own is None or refusal.step != self._standing.step or not self.dirty:
+            return
+        if sender in self._asked and sender not in self._refused:
+            self._refused[sender] = refusal
+            self._ask(own)
 
     def _take_corruption(self, found: Corruption) -> None:
         near = abs(found.step - self._standing.step) <= 2 * NUM_SLICES
@@ -398,7 +414,9 @@ class ReplicaGuard:
             return
         step = self._standing.step
         if self.dirty or not self._at_rest or not blocks.is_untouched():
-            self._send(rank, Verdict.refusal(report.step, stale=self._stale).encode())
+            own_report = self._state_before.get(report.step)
+            equal = own_report is not None and own_report.fingerprints == report.fingerprints
+            self._send(rank, Refusal(report.step, not self.dirty, self._withdrew, equal).encode())
             return
         comparable = report.step == step and len(report.fingerprints) == blocks.num_blocks
         if comparable:

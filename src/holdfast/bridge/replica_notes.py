@@ -6,11 +6,12 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_REPORT, _CONTENT, _VERDICT, _CORRUPTION, _WHERE, _STANDING = range(1, 7)
+_REPORT, _CONTENT, _VERDICT, _REFUSAL, _CORRUPTION, _WHERE, _STANDING = range(1, 8)
 _STANDING_FORM = struct.Struct(">BQII")  # kind, step, next operation, calls so far
 _REPORT_FORM = struct.Struct(">BQIII?IQI")  # the same, layout, dirty, first unsure block, budget, number of digests
 _CONTENT_FORM = struct.Struct(">BQI")  # kind, step, block
 _VERDICT_FORM = struct.Struct(">BQIII")  # kind, step, blocks compared, unequal, sent
+_REFUSAL_FORM = struct.Struct(">BQ???")  # kind, step, sure, withdrew, equal
 _CORRUPTION_FORM = struct.Struct(">BQHI")  # kind, step, rank, number of blocks
 
 
@@ -80,17 +81,25 @@ class Verdict:
     unequal: int
     sent: int
 
-    @classmethod
-    def refusal(cls, step: int, *, stale: bool) -> Verdict:
-        """From one who is not sure either; `stale`: because it has withdrawn from a step."""
-        return cls(step, 0, 0, int(stale))
-
-    @property
-    def refused(self) -> bool:
-        return self.compared == self.unequal == 0
-
     def encode(self) -> bytes:
         return _VERDICT_FORM.pack(_VERDICT, self.step, self.compared, self.unequal, self.sent)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """From one that cannot send its state."""
+
+    step: int
+    """Of the report that is refused."""
+    sure: bool
+    """Only busy; else it is not sure of its state either."""
+    withdrew: bool
+    """Because it has left out an update that others made."""
+    equal: bool
+    """It has the same fingerprints after that step."""
+
+    def encode(self) -> bytes:
+        return _REFUSAL_FORM.pack(_REFUSAL, self.step, self.sure, self.withdrew, self.equal)
 
 
 @dataclass(frozen=True)
@@ -114,7 +123,7 @@ class Where:
         return bytes([_WHERE])
 
 
-Message = Standing | Report | Content | Verdict | Corruption | Where
+Message = Standing | Report | Content | Verdict | Refusal | Corruption | Where
 
 
 def decode(note: bytes) -> Message | None:
@@ -141,6 +150,8 @@ def _decode(note: bytes) -> Message | None:
         return Content(step, block, note[_CONTENT_FORM.size :])
     if kind == _VERDICT:
         return Verdict(*_VERDICT_FORM.unpack(note)[1:])
+    if kind == _REFUSAL:
+        return Refusal(*_REFUSAL_FORM.unpack(note)[1:])
     if kind == _CORRUPTION:
         _, step, rank, count = _CORRUPTION_FORM.unpack_from(note)
         return Corruption(step, rank, tuple(_numbers(note[_CORRUPTION_FORM.size :], "I", count)))
