@@ -119,6 +119,7 @@ class Endpoint final : private Outbox {
   std::uint32_t chunk_elements(Format format) const override;
   bool is_alive(std::uint16_t peer) const override;
   bool heard_since(std::uint16_t peer, Time then) const override { return paths_[peer]->last_heard() >= then; }
+  Time unanswered_since(std::uint16_t peer) const override { return paths_[peer]->unanswered_since(); }
   bool may_hold_early(std::size_t bytes) const override;
   std::uint8_t credit_of(std::uint16_t peer) const override;
 

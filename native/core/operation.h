@@ -88,6 +88,8 @@ class Outbox {
   virtual bool is_alive(std::uint16_t peer) const = 0;
   // Has anything at all come from this peer since then?
   virtual bool heard_since(std::uint16_t peer, Time then) const = 0;
+  // Since when it owes an answer to what was sent to it, and has not been heard at all; never: it owes none.
+  virtual Time unanswered_since(std::uint16_t peer) const = 0;
   // Asks for memory on behalf of an operation the own rank has not called yet.
   virtual bool may_hold_early(std::size_t bytes) const = 0;
   virtual std::uint8_t credit_of(std::uint16_t peer) const = 0;
@@ -217,6 +219,7 @@ class Operation {
   Time results_bound() const;
   Time exact_due() const { return called_at_ + num_stages() * stage_bound_; }
   Time early_close_at(Stage stage) const;
+  Time away_at(Stage stage, std::uint16_t peer) const;
   Duration early_wait(Stage stage, bool all_ended) const;
   Duration repair_grace() const { return call_.repair_grace >= 0 ? call_.repair_grace : parameters_.repair_grace; }
   void stream_results(ElementRange arrived);

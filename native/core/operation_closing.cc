@@ -61,29 +61,39 @@ Time Operation::early_close_at(Stage stage) const {
   const bool contributions = stage == Stage::contribution;
   if (!contributions && own_result_at_ == never) return never;
   bool all_ended = true;
-  bool heard_anybody = contributions;
+  bool heard_anybody = false;
   bool repairs = false;
+  Time all_away_at = 0;
   for (const std::uint16_t peer : part_.team) {
     if (!expects(peer)) continue;
-    // Whoever had nothing to say in the whole first stage, about this or anything else, is away: its results are not
-    // waited for to the bound, once those of the others are in. One that is only late serves its duty.
-    const bool silent = !peers_[peer].heard && !outbox_.heard_since(peer, opened_at_);
-    if (!contributions && own_shard_.size() != 0 && silent) {
-      all_ended = false;  // though the silence must last its whole time
+    const bool complete = contributions ? contributed_by(peer).complete() : peers_[peer].result.complete();
+    const Arrival& arrival = contributions ? peers_[peer].of_contribution : peers_[peer].of_result;
+    if (complete || arrival.marked) {
+      heard_anybody = true;
+      if (complete) continue;
+      all_ended = all_ended && arrival.ended;
+      repairs = repairs || !contributions;
       continue;
     }
-    heard_anybody = true;
-    const bool complete = contributions ? contributed_by(peer).complete() : peers_[peer].result.complete();
-    if (complete) continue;
-    const Arrival& arrival = contributions ? peers_[peer].of_contribution : peers_[peer].of_result;
-    if (!arrival.marked) return never;
-    all_ended = all_ended && arrival.ended;
-    repairs = repairs || !contributions;
+    all_ended = false;  // the silence must last its whole time
+    all_away_at = std::max(all_away_at, away_at(stage, peer));
+    if (all_away_at == never) return never;
   }
   if (!heard_anybody) return never;  // it is this rank that is away
   const Time quiet_since = contributions ? std::max(last_contribution_at_, called_at_)
                                          : std::max({last_result_at_, own_result_at_, called_at_});
-  return quiet_since + early_wait(stage, all_ended) + (repairs ? repair_grace() : 0);
+  return std::max(quiet_since + early_wait(stage, all_ended) + (repairs ? repair_grace() : 0), all_away_at);
+}
+
+// From when on a peer that is not heard to its end is not waited for, once the others are in. One that is only late
+// answers, and serves its duty.
+Time Operation::away_at(Stage stage, std::uint16_t peer) const {
+  // It had nothing to say in the whole first stage, about this or anything else: no results will come.
+  const bool silent = !peers_[peer].heard && !outbox_.heard_since(peer, opened_at_);
+  if (stage == Stage::result && own_shard_.size() != 0 && silent) return 0;
+  // A stage is as much patience as anybody gets, over all operations together: one that was away is so for each.
+  const Time unanswered = outbox_.unanswered_since(peer);
+  return unanswered == never ? never : unanswered + stage_bound_;
 }
 
 Duration Operation::early_wait(Stage stage, bool all_ended) const {

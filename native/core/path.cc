@@ -489,6 +489,10 @@ Time Path::unheard_at() const {
   return std::max(last_acknowledged_, ledger_.oldest_sent_at()) + settings_.silence_limit;
 }
 
+Time Path::unanswered_since() const {
+  return ledger_.has_outstanding() ? std::max(last_heard_, ledger_.oldest_sent_at()) : never;
+}
+
 void Path::on_bye() { give_up(PeerState::left); }
 
 void Path::give_up(PeerState state) {

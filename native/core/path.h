@@ -104,6 +104,8 @@ class Path {
   PeerState state() const { return state_; }
   bool has_messages() const { return !messages_.empty(); }
   Time last_heard() const { return last_heard_; }
+  // What was sent asks for acks: since when the peer owes one and nothing at all has come from it. Never: it owes none.
+  Time unanswered_since() const;
   std::uint8_t peer_credit() const { return peer_credit_; }
   void advertise_credit(std::uint8_t credit) { own_credit_ = credit; }
   const RttEstimator& rtt() const { return rtt_; }

@@ -25,6 +25,7 @@ struct FakeOutbox final : Outbox {
   std::vector<std::uint32_t> cancelled;
   std::vector<bool> alive = std::vector<bool>(16, true);
   std::vector<Time> last_heard = std::vector<Time>(16, -1);  // of anything but this operation
+  std::vector<Time> unanswered = std::vector<Time>(16, never);
   std::vector<std::uint8_t> credit = std::vector<std::uint8_t>(16, 0);
   std::size_t early_room = 1 << 30;
 
@@ -53,6 +54,7 @@ struct FakeOutbox final : Outbox {
   void cancel(std::uint16_t, std::uint32_t message) override { cancelled.push_back(message); }
   bool is_alive(std::uint16_t peer) const override { return alive[peer]; }
   bool heard_since(std::uint16_t peer, Time then) const override { return last_heard[peer] >= then; }
+  Time unanswered_since(std::uint16_t peer) const override { return unanswered[peer]; }
   bool may_hold_early(std::size_t bytes) const override { return bytes <= early_room; }
   std::uint8_t credit_of(std::uint16_t peer) const override { return credit[peer]; }
 

@@ -135,6 +135,42 @@ HF_CASE(results_of_a_rank_that_speaks_of_other_things_are_waited_for) {
   HF_CHECK(bench.report().missing.empty());
 }
 
+HF_CASE(nobody_is_waited_for_who_owes_an_answer_for_longer_than_a_stage) {
+  // Rank 2 has been away since before this operation: its bound is 100 ms after that, for both stages.
+  Bench bench;
+  bench.outbox.unanswered[2] = -70 * millisecond;
+  bench.call(0);
+  bench.contribution(5 * millisecond, 1);
+  HF_EQUAL(bench.operation.next_timer(), 30 * millisecond);
+  bench.operation.on_timer(30 * millisecond);
+  HF_EQUAL(bench.outbox.summary(), "c2 c1 r2 r1 ");
+  bench.result(40 * millisecond, 1);
+  HF_EQUAL(bench.operation.next_timer(), 60 * millisecond);  // x t_C of silence, 20 ms
+  bench.operation.on_timer(60 * millisecond);
+  HF_CHECK(bench.operation.ended());
+  HF_EQUAL(text(bench.report().contributions.end), "early");
+  HF_EQUAL(text(bench.report().results.end), "early");
+  HF_EQUAL(text(bench.report().missing), "64-96 ");
+}
+
+HF_CASE(who_answers_again_is_waited_for) {
+  Bench bench;
+  bench.outbox.unanswered[2] = -70 * millisecond;
+  bench.call(0);
+  bench.contribution(5 * millisecond, 1);
+  bench.outbox.unanswered[2] = never;
+  bench.operation.on_timer(90 * millisecond);
+  HF_EQUAL(bench.outbox.summary(), "c2 c1 ");
+  HF_EQUAL(bench.operation.next_timer(), 100 * millisecond);
+}
+
+HF_CASE(whoever_has_no_answer_from_anybody_is_away_itself) {
+  Bench bench;
+  bench.outbox.unanswered[1] = bench.outbox.unanswered[2] = -200 * millisecond;
+  bench.call(0);
+  HF_EQUAL(bench.operation.next_timer(), 100 * millisecond);
+}
+
 HF_CASE(a_rank_that_heard_nobody_waits_to_the_bound) {
   Bench bench;
   bench.call(0);
