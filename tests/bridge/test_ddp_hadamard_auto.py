@@ -104,7 +104,7 @@ def no_loss(member: Member) -> list[int]:
     switch = training.handle.reducer.hadamard_switch
     assert switch is not None
     observe, lost_ratio = switch.observe, 0.1
-    switch.observe = lambda count, _ratio: observe(count, lost_ratio)  # type: ignore[method-assign]
+    switch.observe = lambda _lost, count: observe(round(count * lost_ratio), count)  # type: ignore[method-assign]
     for step in range(UNTIL_SWITCHED):
         training.step(step)
     assert training.encoded
@@ -132,7 +132,7 @@ def miss_the_agreement(member: Member) -> tuple[list[float], list[int], int]:
     switch = handle.reducer.hadamard_switch
     assert switch is not None
     observe = switch.observe
-    switch.observe = lambda count, _ratio: observe(count, 0.1)  # type: ignore[method-assign]
+    switch.observe = lambda _lost, count: observe(round(count * 0.1), count)  # type: ignore[method-assign]
     if member.rank == 0:
         handle.reducer._poll_view_exchange = lambda _operation: None  # type: ignore[method-assign]
     delivered = []

@@ -13,7 +13,7 @@ def exchange(switches: list[HadamardSwitch], *lost_ratios: float, missed_by: int
     """One after some operations in which each rank lost this share; a rank may get no answer."""
     for switch, lost_ratio in zip(switches, lost_ratios, strict=True):
         for _ in range(16):
-            switch.observe(1_000, lost_ratio)
+            switch.observe(round(10_000 * lost_ratio), 10_000)
     views = [switch.take_view() for switch in switches]
     return [rank != missed_by and switch.agree(views) for rank, switch in enumerate(switches)]
 
@@ -67,15 +67,15 @@ def test_between_the_two_thresholds_it_stays_as_it_is(on: bool) -> None:
 
 def test_a_share_is_one_of_entries_not_of_operations() -> None:
     (rank,) = switches(1)
-    rank.observe(9_900, 0.0)
-    rank.observe(100, 1.0)
+    rank.observe(0, 9_900)
+    rank.observe(100, 100)
     assert rank.take_view()[1] == pytest.approx(0.01)
     assert rank.take_view()[1] < 0, "nothing since"
 
 
 def test_a_rank_without_operations_or_with_nonsense_does_not_count() -> None:
     ranks = switches(4)
-    ranks[0].observe(1_000, 0.03)
+    ranks[0].observe(30, 1_000)
     views = [switch.take_view() for switch in ranks]
     views[2][1], views[3][1] = math.nan, 7.0
     assert [switch.agree(views) for switch in ranks] == [True] * 4

@@ -76,6 +76,19 @@ def test_an_answer_that_comes_after_its_operation_is_not_used() -> None:
     assert rank.slow_ranks.take_view()[0] == before
 
 
+def test_a_rank_that_was_away_still_uses_the_answer_to_an_exchange_that_it_took_part_in() -> None:
+    rank, others = Rank(), Rank()
+    for _ in range(NUM_ROWS * INTERVAL):
+        rank.call()
+        others.call()
+    num_skipped = 3
+    expected = [others.call() for _ in range(num_skipped + 1)]
+    rank.next_operation += num_skipped
+    rank.agreement.resume(rank.agreement.num_calls + num_skipped)
+    assert rank.call() == next(filter(None, expected))
+    assert rank.slow_ranks.division == others.slow_ranks.division
+
+
 class Loss:
     """The view of a rank on loss, by hand."""
 
@@ -84,7 +97,7 @@ class Loss:
         self.lost_ratio = lost_ratio
 
     def take_view(self) -> list[float]:
-        self.switch.observe(1000, self.lost_ratio)
+        self.switch.observe(round(1000 * self.lost_ratio), 1000)
         return self.switch.take_view()
 
 
@@ -104,7 +117,7 @@ def test_one_exchange_carries_the_views_of_all_topics_and_names_those_that_chang
 
     news: list[tuple[int, list[Topic]]] = []
     for call in range(INTERVAL + 1):
-        switch.observe(1000, 0.0)
+        switch.observe(0, 1000)
         slow_ranks.observe({1: 100.0, 2: 100.0})
         if found := agreement.before_call(101, start, poll, lambda _: None):
             news.append(found)

@@ -4,7 +4,8 @@ OptiReduce (3.2.1) switches it on above 2 % of loss and leaves open what switche
 encode alike, so they exchange what each has lost, and each applies the same rule to the same table.
 
 The loss is the mean over the ranks of the share that each lacked in its last operations: of all gradient entries that
-should be in its results, one per rank and element, those that are not, whether a contribution or a result was lost.
+should be in its results, one per rank and element, those that are not, whether a contribution or a result was lost. What a
+rank did not send because it was away is not a loss: there is nothing that a transform could spread.
 
 What the rule remembers between two exchanges must be the same everywhere too. Each rank says where it stands; if two
 differ (one of them has missed an exchange), all take the transform on: it is right at any loss, and only costs time.
@@ -27,17 +28,17 @@ class HadamardSwitch:
         self.on = False
         self.reason = f"it comes on when more than {ON_ABOVE:.0%} is lost"
         self._num_calm = 0  # exchanges in a row; counted while it is on
-        self._num_lost = self._num_expected = 0.0  # entries, since the last view
+        self._num_lost = self._num_expected = 0  # entries, since the last view
 
-    def observe(self, num_elements: int, lost_ratio: float) -> None:
-        """One operation of this rank: which share of its entries is not in the result."""
-        self._num_lost += num_elements * lost_ratio
-        self._num_expected += num_elements
+    def observe(self, num_lost: int, num_expected: int) -> None:
+        """One operation of this rank: how many entries are not in its result, of those that were sent."""
+        self._num_lost += num_lost
+        self._num_expected += num_expected
 
     def take_view(self) -> list[float]:
         """What this rank tells the others of the operations since it was last asked."""
         lost_ratio = self._num_lost / self._num_expected if self._num_expected else _UNKNOWN
-        self._num_lost = self._num_expected = 0.0
+        self._num_lost = self._num_expected = 0
         return [self._standing(), lost_ratio]
 
     def agree(self, views: Sequence[Sequence[float]]) -> bool:

@@ -52,12 +52,12 @@ class Agreement:
             self._exchange = start([value for view in views for value in view])
         return news
 
-    def resume(self, num_calls: int, give_up: GiveUp) -> None:
-        """As if so many calls had been made: this rank was away during some of them."""
+    def resume(self, num_calls: int) -> None:
+        """As if so many calls had been made: this rank was away during some of them.
+
+        An exchange that it took part in before is not over for it: the others will act on the answer, too.
+        """
         self.num_calls = num_calls
-        if self._exchange is not None:
-            give_up(self._exchange)
-            self._exchange = None
 
     def _conclude(self, next_operation: int, poll: Poll, give_up: GiveUp) -> tuple[int, list[Topic]] | None:
         exchange = self._exchange

@@ -140,9 +140,22 @@ def outcome_of(report: _native.OperationReport, pending: Pending, own_rank: int)
     )
 
 
-def lost_ratio(report: _native.OperationReport) -> float:
-    """Of all gradient entries, one per rank and element, those that are not in the result."""
-    return 1 - _ratio(report.delivered, report.expected)
+def entries_lost(report: _native.OperationReport, own_rank: int) -> tuple[int, int]:
+    """Gradient entries, one per rank and element, that are not in the result though they should be, and of how many.
+
+    Ranks of which nothing came were away: the network lost nothing of theirs. Nobody is counted where that is said of
+    most: then it is this rank that was.
+    """
+    away = [
+        peer
+        for peer in _others(report, own_rank).values()
+        if peer.contribution_size + peer.result_size > 0 and peer.contributed + peer.results == 0
+    ]
+    num_present = len(report.peers) - len(away)
+    if 2 * num_present <= len(report.peers):
+        return 0, 0
+    expected = num_present * (report.total - sum(peer.result_size for peer in away))
+    return max(0, expected - report.delivered), expected
 
 
 def late_ratio(report: _native.OperationReport, own_rank: int) -> float:

@@ -22,8 +22,8 @@ from holdfast.reduce.agreement import Agreement, Topic
 from holdfast.reduce.pending import Memory, Pending
 from holdfast.reduce.report import (
     contribution_rates,
+    entries_lost,
     late_ratio,
-    lost_ratio,
     outcome_of,
     raise_for_status,
     stage_times_ms,
@@ -146,7 +146,7 @@ class TransposeAllReduce:
         with self.link.errors_named():
             next_operation = self.link.engine.skip_to(next_operation)
         if self._agreement is not None:
-            self._agreement.resume(num_calls, self._give_up_view_exchange)
+            self._agreement.resume(num_calls)
         return next_operation
 
     def _next_operation(self) -> int:
@@ -326,7 +326,7 @@ class TransposeAllReduce:
         if self.slow_ranks is not None:
             self.slow_ranks.observe(contribution_rates(report, own_rank, pending.memory.format))
         if self.hadamard_switch is not None:
-            self.hadamard_switch.observe(pending.memory.count, lost_ratio(report))
+            self.hadamard_switch.observe(*entries_lost(report, own_rank))
         bound_before = adaptation.bound
         seen, late = stages_seen(report, own_rank), late_ratio(report, own_rank)
         adaptation.observe(pending.key, seen, late, packets, pending.bytes_ahead)
