@@ -43,7 +43,7 @@ class Equalised:
 def model_state(module: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> list[torch.Tensor]:
     """Parameters, buffers and optimizer state, in an order all ranks share."""
     tensors = [tensor.detach() for tensor in (*module.parameters(), *module.buffers())]
-    return tensors + [tensor for optimizer in optimizers for _, _, tensor in optimizer_state(optimizer)]
+    return tensors + [tensor.detach() for optimizer in optimizers for _, _, tensor in optimizer_state(optimizer)]
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> Iterator[tuple[torch.Tensor, str, torch.Tensor]]:
@@ -54,7 +54,7 @@ def optimizer_state(optimizer: torch.optim.Optimizer) -> Iterator[tuple[torch.Te
             state = optimizer.state.get(parameter, {})
             for key in sorted(state):
                 if isinstance(state[key], torch.Tensor):
-                    yield parameter, f"{key} of parameter {number}", state[key].detach()
+                    yield parameter, f"{key} of parameter {number}", state[key]
             number += 1
 
 

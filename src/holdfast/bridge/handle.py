@@ -15,12 +15,12 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from holdfast.bridge.buffers import BufferAverager
-from holdfast.bridge.equality import Equalised, equalise, model_state, optimizer_state
+from holdfast.bridge.compared_state import ComparedState
+from holdfast.bridge.equality import Equalised, equalise, model_state
 from holdfast.bridge.path_words import describe_path, describe_rates
 from holdfast.bridge.replica_guard import ReplicaFigures, ReplicaGuard
-from holdfast.bridge.state_blocks import NamedTensor
+from holdfast.bridge.state_blocks import StateBlocks
 from holdfast.bridge.step_hooks import StepHooks
-from holdfast.bridge.tensors import FORMATS
 from holdfast.codec.cast import Cast
 from holdfast.codec.hadamard import Hadamard
 from holdfast.codec.residual import Layout
@@ -41,7 +41,6 @@ _KEPT_OUTCOMES = 10_000
 _STATE_VERSION = 2
 _STATE_ORIGIN = "what state_dict() of this version returned"
 _DETACH_PATIENCE_MS = 10_000.0
-_COUNTERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 # Backward passes after which an optimizer should have made a step; more, and gradients may be accumulated.
 _PASSES_WITHOUT_A_STEP = 100
 
@@ -109,7 +108,8 @@ class Handle:
         self._passes_without_a_step = 0
         self._steps = StepHooks(model.module.parameters(), optimizer, self._before_step, self._after_step)
         compares = config.compare_replicas and link.num_ranks > 1
-        self._guard = ReplicaGuard(link, self._reducer, self._state_to_compare) if compares else None
+        self._state = ComparedState()
+        self._guard = ReplicaGuard(link, self._reducer, self._blocks_to_compare) if compares else None
 
     @property
     def _model(self) -> DistributedDataParallel:
@@ -130,10 +130,7 @@ class Handle:
         return self._cast
 
     def _buffers_to_average(self) -> list[torch.Tensor]:
-        if not self._synchronises_buffers:
-            return []
-        ignored = self._model.parameters_to_ignore
-        return [buffer for name, buffer in self._model.module.named_buffers() if name not in ignored]
+        return [buffer for _, buffer in self._named_buffers()]
 
     @property
     def hadamard(self) -> Hadamard | None:
@@ -176,6 +173,8 @@ class Handle:
 
     def buckets_all_started(self) -> None:
         self._buffers.start()
+        if self._guard is not None:
+            self._guard.while_waiting()
         self._passes_without_a_step += 1
         unseen = self._guard is not None and not self._steps.optimizers
         if unseen and self._passes_without_a_step == _PASSES_WITHOUT_A_STEP:
@@ -238,26 +237,19 @@ class Handle:
             self._buffers_missed = False
             self._guard.after_step(missed=missed, withdrawn=losses.withdrawn)
 
-    def _state_to_compare(self) -> list[list[NamedTensor]]:
-        """Each parameter with what its optimizers keep of it; then the buffers."""
+    def _blocks_to_compare(self) -> StateBlocks:
+        return self._state.blocks(self._parameters_to_compare, self._named_buffers(), self._steps.optimizers)
+
+    def _parameters_to_compare(self) -> list[tuple[str, torch.Tensor]]:
         ignored = self._model.parameters_to_ignore
-        groups = {
-            id(parameter): [NamedTensor(name, parameter.detach())]
-            for name, parameter in self._model.module.named_parameters()
-            if name not in ignored
-        }
-        for number, optimizer in enumerate(self._steps.optimizers):
-            for parameter, name, tensor in optimizer_state(optimizer):
-                if id(parameter) in groups:
-                    groups[id(parameter)].append(NamedTensor(f"{name} of optimizer {number}", tensor))
-        if self._synchronises_buffers:
-            for name, buffer in self._model.module.named_buffers():
-                averaged, counts = buffer.dtype in FORMATS, buffer.dtype in _COUNTERS
-                if name not in ignored and (averaged or counts):
-                    # The next forward goes on with them while they are compared. An average makes them equal by itself.
-                    copied = buffer.detach().clone()
-                    groups[id(buffer)] = [NamedTensor(name, copied, buffer if counts else None, read_only=averaged)]
-        return [[named for named in group if named.tensor.device.type == "cpu"] for group in groups.values()]
+        return [(name, parameter) for name, parameter in self._model.module.named_parameters() if name not in ignored]
+
+    def _named_buffers(self) -> list[tuple[str, torch.Tensor]]:
+        """Those that DDP would keep alike."""
+        if not self._synchronises_buffers:
+            return []
+        ignored = self._model.parameters_to_ignore
+        return [(name, buffer) for name, buffer in self._model.module.named_buffers() if name not in ignored]
 
     def _note(self, outcome: Outcome) -> None:
         self._outcomes.append(outcome)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from holdfast import _native
 from holdfast.bridge import replica_notes
 from holdfast.bridge.replica_notes import Content, Corruption, Refusal, Report, Standing, Verdict, Where
-from holdfast.bridge.state_blocks import NamedTensor, StateBlocks
+from holdfast.bridge.state_blocks import StateBlocks
 from holdfast.control.replica_vote import NUM_SLICES, odd_ranks, referee_of, slice_of
 from holdfast.errors import HandleClosed
 from holdfast.link.link import Link
@@ -69,14 +69,15 @@ class ReplicaFigures:
 
 
 class ReplicaGuard:
-    def __init__(self, link: Link, reducer: Reducer, groups: Callable[[], Sequence[Sequence[NamedTensor]]]) -> None:
+    def __init__(self, link: Link, reducer: Reducer, blocks_now: Callable[[], StateBlocks]) -> None:
         self._link = link
         self._reducer = reducer
-        self._groups = weakref.WeakMethod(groups)
+        self._blocks_now = weakref.WeakMethod(blocks_now)
         self._lock = threading.Condition()
         self._figures = ReplicaFigures()
         self._standing = Standing(0, 0, 0)
         self._at_rest = False
+        self._report_due = False  # the state after this step was not told to anybody yet
         self._blocks: StateBlocks | None = None
         self._dirty_since: int | None = None
         self._withdrew = False  # while dirty: it has left out an update, and nothing to offer that others could want
@@ -126,8 +127,16 @@ class ReplicaGuard:
 
     # -- around the optimizer's step, on the thread that trains -----------------------------------------------------------
 
+    def while_waiting(self) -> None:
+        """The gradients are on their way, and nothing else is to be done: the time to compare the last step's state."""
+        with self._lock:
+            if self._report_due and self._blocks is not None:
+                self._report(self._blocks)
+        self._forget_notes()
+
     def before_step(self) -> None:
         """Parameters and optimizer state are still those after the last step: what was sent of it is installed."""
+        self.while_waiting()  # unless it was done; there need not have been anything to wait for
         with self._lock:
             self._install()
             self._at_rest = False
@@ -151,11 +160,14 @@ class ReplicaGuard:
                 dirty_steps=self._figures.dirty_steps + self.dirty,
                 withdrawn_steps=self._figures.withdrawn_steps + withdrawn,
             )
-            if (groups := self._groups()) is not None:
-                self._blocks = StateBlocks(groups())
+            if (blocks_now := self._blocks_now()) is not None:
+                self._blocks = blocks_now()
                 self._at_rest = True
-                self._report(self._blocks)
-        self._forget_notes()
+                self._report_due = True
+                if self.dirty:  # what is to be mended before the next step is asked for, and served, at once
+                    self._report(self._blocks)
+                else:
+                    self._settle_waiting()
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
@@ -176,6 +188,7 @@ class ReplicaGuard:
         self._first_unsure = 0
 
     def _report(self, blocks: StateBlocks) -> None:
+        self._report_due = False
         step = self._standing.step
         compared = range(blocks.num_blocks) if self.dirty else slice_of(step, blocks.num_blocks)
         report = Report(
@@ -197,9 +210,7 @@ class ReplicaGuard:
             referee = referee_of(step, self._link.num_ranks, self._link.gone_peers())
             if referee is not None and referee != self._link.rank:
                 self._send(referee, report.encode())
-        for waiting in sorted(self._reports):
-            if waiting <= step:
-                self._settle(waiting, final=waiting < step)
+        self._settle_waiting()
 
     def _ask(self, report: Report) -> None:
         """Of those that have not refused, the first whose turn it is.
@@ -235,8 +246,8 @@ class ReplicaGuard:
         if self._blocks is None or not arrived:
             self._learn_budget(promised, 0)
             return
-        groups = self._groups()
-        if groups is None or not self._blocks.is_still(StateBlocks(groups())):
+        blocks_now = self._blocks_now()
+        if blocks_now is None or not self._blocks.is_still(blocks_now()):
             self._doubt()  # somebody loaded or replaced something since: what was sent belongs to what was there before
             return
         drift = self._figures.worst_drift
@@ -372,6 +383,12 @@ class ReplicaGuard:
 
     # -- as a referee -------------------------------------------------------------------------------------------------------
 
+    def _settle_waiting(self) -> None:
+        step = self._standing.step
+        for waiting in sorted(self._reports):
+            if waiting <= step:
+                self._settle(waiting, final=waiting < step)
+
     def _settle(self, step: int, *, final: bool) -> None:
         """Answers those that ask, and compares what the others reported after a step. `final`: nobody is waited for."""
         blocks = self._blocks
@@ -382,7 +399,8 @@ class ReplicaGuard:
             self._serve(rank, reports.pop(rank), blocks)
         own = self._state_before.get(step)
         expected = set(range(self._link.num_ranks)) - {self._link.rank} - self._link.gone_peers()
-        if not final and own is not None and not reports.keys() >= expected:
+        awaits_own = self._report_due and step == self._standing.step
+        if not final and (awaits_own or (own is not None and not reports.keys() >= expected)):
             return
         del self._reports[step]
         if own is not None and not own.dirty:

@@ -8,6 +8,7 @@ every rank.
 
 from __future__ import annotations
 
+import copy
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -68,9 +69,16 @@ class StateBlocks:
             f"{named.name}:{named.tensor.dtype}:{tuple(named.tensor.shape)}:{named.tensor.stride()}"
             for named in self._tensors
         )
-        self._marks = [(named.tensor.data_ptr(), named.tensor._version) for named in self._tensors]
+        self._marks = _marks_of(self._tensors)
         self.layout = zlib.crc32(text.encode())
         """A number that differs between ranks whose state has other names, shapes or dtypes."""
+
+    def renewed(self, copies: Sequence[NamedTensor]) -> StateBlocks:
+        """The same state after another step: the last tensors are new copies, the others are what and where they were."""
+        now = copy.copy(self)
+        now._tensors = [*self._tensors[: len(self._tensors) - len(copies)], *copies]
+        now._marks = _marks_of(now._tensors)
+        return now
 
     @property
     def num_blocks(self) -> int:
@@ -99,7 +107,7 @@ class StateBlocks:
 
     def is_untouched(self) -> bool:
         """Nobody has written to these tensors since, or given them other memory."""
-        return self._marks == [(named.tensor.data_ptr(), named.tensor._version) for named in self._tensors]
+        return self._marks == _marks_of(self._tensors)
 
     def is_still(self, now: StateBlocks) -> bool:
         """`now` is the same state, of which only copies were made anew."""
@@ -154,6 +162,10 @@ class StateBlocks:
         """Whose bytes these are, in order, each once."""
         indices = dict.fromkeys(piece.index for block in blocks for piece in self._blocks[block])
         return [self._tensors[index].name for index in indices]
+
+
+def _marks_of(tensors: Iterable[NamedTensor]) -> list[tuple[int, int]]:
+    return [(named.tensor.data_ptr(), named.tensor._version) for named in tensors]
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
