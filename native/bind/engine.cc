@@ -303,7 +303,7 @@ void bind_engine(nb::module_& module) {
           "all_reduce",
           [](Engine& engine, std::uintptr_t data, std::uint32_t count, Format format, std::uint32_t layout, bool exact,
              double deadline_s, bool average, std::pair<double, double> early_wait_s,
-             std::pair<std::uint32_t, std::uint32_t> samples_us, double repair_grace_s) {
+             std::pair<std::uint32_t, std::uint32_t> samples_us, double repair_grace_s, double contributions_within_s) {
             if (format == Format::bytes) throw nb::value_error("an all-reduce needs a floating-point format");
             Call call;
             call.data = reinterpret_cast<std::uint8_t*>(data);
@@ -316,12 +316,14 @@ void bind_engine(nb::module_& module) {
             call.contributions = {from_seconds(early_wait_s.first), samples_us.first};
             call.results = {from_seconds(early_wait_s.second), samples_us.second};
             call.repair_grace = from_seconds(repair_grace_s);
+            call.contributions_within = std::min(from_seconds(contributions_within_s), call.deadline);
             const auto reactor = engine.reactor();
             const nb::gil_scoped_release released;
             return reactor->call(call);
           },
           nb::kw_only(), "data"_a, "count"_a, "format"_a, "layout"_a, "exact"_a, "deadline_s"_a, "average"_a,
           "early_wait_s"_a = std::pair(-1.0, -1.0), "samples_us"_a = std::pair(0u, 0u), "repair_grace_s"_a = -1.0,
+          "contributions_within_s"_a = 0.0,
           "Takes part in the next operation, in place. The memory must stay until the operation is reported.")
       .def(
           "has_ended", [](Engine& engine, std::uint32_t operation) { return engine.reactor()->has_ended(operation); },

@@ -38,6 +38,7 @@ Operation::Operation(std::uint32_t number, std::uint16_t rank, std::uint16_t num
       opened_at_(now),
       last_packet_at_(now),
       stage_bound_(part.kind == Part::Kind::whole ? parameters.t_b : parameters.t_b / 2),
+      contributions_within_(stage_bound_),
       sum_(own_shard_.size(), identity.format, part.team.place_of(rank), part.team.size, pool, part.ranks_each),
       early_bytes_(bookkeeping_bytes(identity, num_ranks)),
       chunk_elements_(outbox.chunk_elements(identity.format)),
@@ -87,6 +88,7 @@ void Operation::on_call(Time now, const Call& call) {
   called_ = true;
   called_at_ = now;
   if (call.deadline > 0) stage_bound_ = call.deadline / num_stages();
+  contributions_within_ = call.contributions_within > 0 && !of_group() ? call.contributions_within : stage_bound_;
   if (const Identity identity = identity_of(call); identity != identity_) {
     identity_ = identity;  // the report and the announcement speak of what this rank called
     fail(now, Status::mismatch, {identified_by_});

@@ -55,7 +55,10 @@ struct Call {
   std::uint32_t layout = 0;
   Delivery delivery = Delivery::bounded;
   Duration deadline = 0;  // of the whole operation; 0: two t_b
-  bool average = true;    // else the sum
+  // How much of the deadline the contributions may take: more than half where others' operations go before this one,
+  // and both stages of those come first. 0, or with groups: a stage's share.
+  Duration contributions_within = 0;
+  bool average = true;  // else the sum
   StageTiming contributions;
   StageTiming results;
   Duration repair_grace = -1;  // for this bucket; negative: as the parameters say
@@ -292,6 +295,7 @@ class Operation {
   Time called_at_ = 0;
   Time last_packet_at_;
   Duration stage_bound_;
+  Duration contributions_within_;  // so long, from the beginning; the stage's bound, unless the call says otherwise
 
   StageEnd contributions_end_ = StageEnd::open;
   Time contributions_closed_at_ = never;

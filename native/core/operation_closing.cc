@@ -43,7 +43,7 @@ StageEnd Operation::results_verdict(Time now) const {
 Time Operation::contributions_bound() const {
   if (identity_.delivery == Delivery::exact) return never;
   if (call_.contributions_until != 0) return call_.contributions_until;
-  return opened_at_ + stage_bound_;
+  return opened_at_ + contributions_within_;
 }
 
 // The second stage has its own bound, but a first one that closed late (this process did not run) does not extend the
@@ -52,7 +52,7 @@ Time Operation::results_bound() const {
   if (!called_ || contributions_end_ == StageEnd::open || identity_.delivery == Delivery::exact) return never;
   if (call_.results_until != 0) return call_.results_until;
   if (of_group()) return std::max(opened_at_ + num_stages() * stage_bound_, called_at_ + stage_bound_);
-  return std::min(std::max(contributions_closed_at_, called_at_), called_at_ + stage_bound_) + stage_bound_;
+  return std::min(std::max(contributions_closed_at_, called_at_) + stage_bound_, called_at_ + 2 * stage_bound_);
 }
 
 // OptiReduce 3.2.1: with at least something of every sender's last percentile in, x % of t_C of silence ends the stage.

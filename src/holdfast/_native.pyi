@@ -356,7 +356,7 @@ class Engine:
         The next call takes part in this operation, if it is later than the next; returns which it is.
         """
 
-    def all_reduce(self, *, data: int, count: int, format: Format, layout: int, exact: bool, deadline_s: float, average: bool, early_wait_s: tuple[float, float] = (-1.0, -1.0), samples_us: tuple[int, int] = (0, 0), repair_grace_s: float = -1.0) -> int:
+    def all_reduce(self, *, data: int, count: int, format: Format, layout: int, exact: bool, deadline_s: float, average: bool, early_wait_s: tuple[float, float] = (-1.0, -1.0), samples_us: tuple[int, int] = (0, 0), repair_grace_s: float = -1.0, contributions_within_s: float = 0.0) -> int:
         """
         Takes part in the next operation, in place. The memory must stay until the operation is reported.
         """

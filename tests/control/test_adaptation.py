@@ -173,3 +173,11 @@ def test_everything_in_force_is_explained() -> None:
     text = "\n".join(made.explain())
     for expected in ("t_B 20.0 ms", "x 10.0%", "contributions of the largest bucket", "credit 3 of 3", "at most 2"):
         assert expected in text, text
+
+
+def test_contributions_behind_another_operation_may_take_until_both_of_its_stages_are_over() -> None:
+    alone, behind = adaptation().timing((7, BYTES // 4)), adaptation().timing((7, BYTES // 4), BYTES)
+    assert alone.contributions_ms == alone.stage_ms
+    ahead_ms = behind.stage_ms - alone.stage_ms
+    assert behind.contributions_ms == pytest.approx(2 * ahead_ms + alone.stage_ms)
+    assert 2 * behind.stage_ms - behind.contributions_ms == pytest.approx(alone.stage_ms)

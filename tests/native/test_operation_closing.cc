@@ -191,6 +191,28 @@ HF_CASE(a_deadline_is_two_stage_bounds) {
   HF_CHECK(bench.operation.ended());
 }
 
+HF_CASE(contributions_behind_other_operations_may_take_more_of_the_deadline) {
+  Bench bench;
+  Call call = bench.call_with(60 * millisecond);
+  call.contributions_within = 50 * millisecond;
+  bench.operation.on_call(0, call);
+  HF_EQUAL(bench.operation.next_timer(), 50 * millisecond);
+  bench.operation.on_timer(50 * millisecond);
+  HF_EQUAL(bench.operation.next_timer(), 60 * millisecond);
+  bench.operation.on_timer(60 * millisecond);
+  HF_CHECK(bench.operation.ended());
+
+  Bench quick;  // the results have a stage of their own, however long the contributions might have taken
+  quick.operation.on_call(0, [&] {
+    Call made = quick.call_with(60 * millisecond);
+    made.contributions_within = 50 * millisecond;
+    return made;
+  }());
+  quick.contribution(10 * millisecond, 1);
+  quick.contribution(10 * millisecond, 2);
+  HF_EQUAL(quick.operation.next_timer(), 40 * millisecond);
+}
+
 HF_CASE(a_late_wake_up_does_not_extend_the_deadline) {
   Bench bench;
   bench.call(0, 60 * millisecond);

@@ -29,6 +29,8 @@ class Timing:
 
     stage_ms: float
     """t_B."""
+    contributions_ms: float
+    """Of both stages' time, so much for the first: all of t_B, and more where other operations go before this one."""
     early_wait_ms: tuple[float, float]
     """x t_C, for contributions and results."""
     samples_ms: tuple[float, float]
@@ -144,12 +146,12 @@ class Adaptation:
 
     def timing(self, key: BucketKey, bytes_ahead: int = 0) -> Timing:
         """`bytes_ahead`: of operations that began before and are still under way; the network serves those first."""
-        stage_ms = self._stage_ms(key, bytes_ahead)
+        stage_ms, contributions_ms = self._bounds_ms(key, bytes_ahead)
         bucket = self._buckets.setdefault(key, _Bucket(stage_ms))
         contributions, results = (self._early_wait.wait_ms(early.t_c_ms) for early in bucket.early)
         # A small bucket's results take no time at all; what one of them takes that has to be sent again is a round trip.
         repair_grace_ms = self._repair_grace_ratio * max(bucket.early[1].t_c_ms, LEAST_REPAIR_MS)
-        return Timing(stage_ms, (contributions, results), bucket.samples_ms, repair_grace_ms)
+        return Timing(stage_ms, contributions_ms, (contributions, results), bucket.samples_ms, repair_grace_ms)
 
     def observe(
         self,
@@ -160,11 +162,11 @@ class Adaptation:
         bytes_ahead: int = 0,
     ) -> None:
         """One operation has ended. `late_ratio`: the share of one that arrived since the last, after its close."""
-        stage_ms = self._stage_ms(key, bytes_ahead)
+        stage_ms, contributions_ms = self._bounds_ms(key, bytes_ahead)
         bucket = self._buckets.setdefault(key, _Bucket(stage_ms))
         samples = []
-        for stage, early in zip(stages, bucket.early, strict=True):
-            sample_ms = stage_sample_ms(stage.end, stage.elapsed_ms, stage_ms, stage.received, stage.expected)
+        for stage, bound_ms, early in zip(stages, (contributions_ms, stage_ms), bucket.early, strict=True):
+            sample_ms = stage_sample_ms(stage.end, stage.elapsed_ms, bound_ms, stage.received, stage.expected)
             early.update(sample_ms, stage.samples_ms)
             samples.append(sample_ms)
         bucket.samples_ms = (samples[0], samples[1])
@@ -173,6 +175,12 @@ class Adaptation:
         self._incast.observe(packets.lost_ratio, packets.expected, hit_bound=hit_bound)
         if key[1] == self.bound.num_bytes and not bytes_ahead:
             self._observe_change(bucket, stages)
+
+    def _bounds_ms(self, key: BucketKey, bytes_ahead: int) -> tuple[float, float]:
+        """Of a stage, and of the first one: both stages of what goes before may be over only when the own contributions
+        are still to come, and the own results need no more than their own bytes' time after that."""
+        stage_ms = self._stage_ms(key, bytes_ahead)
+        return stage_ms, 2 * stage_ms - self._stage_ms(key, 0)
 
     def _stage_ms(self, key: BucketKey, bytes_ahead: int) -> float:
         # Only the largest bucket teaches that less will do: small ones, between others, do not scale with their bytes.

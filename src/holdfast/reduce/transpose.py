@@ -389,6 +389,7 @@ class TransposeAllReduce:
 def _announced(timing: Timing) -> dict[str, Any]:
     waits, samples = timing.early_wait_ms, timing.samples_ms
     return {
+        "contributions_within_s": timing.contributions_ms / 1e3,
         "early_wait_s": (waits[0] / 1e3, waits[1] / 1e3),
         "samples_us": (_microseconds(samples[0]), _microseconds(samples[1])),
         "repair_grace_s": timing.repair_grace_ms / 1e3,
