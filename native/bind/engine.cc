@@ -3,6 +3,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 #include <unistd.h>
 
@@ -220,6 +221,15 @@ void bind_engine(nb::module_& module) {
       .def_ro("not_received", &OperationReport::not_received)
       .def_ro("ownerless", &OperationReport::ownerless)
       .def_ro("contributors", &OperationReport::contributors)
+      .def_prop_ro(
+          "counted",
+          [](const OperationReport& report) {
+            std::vector<std::tuple<std::uint32_t, std::uint32_t, float>> ranges;
+            for (const Counted& part : report.counted)
+              ranges.emplace_back(part.range.begin, part.range.end, part.times);
+            return ranges;
+          },
+          "(begin, end, times) of elements in which the own contribution does not count once.")
       .def_prop_ro("missing", [](const OperationReport& report) {
         std::vector<std::pair<std::uint32_t, std::uint32_t>> ranges;
         for (const ElementRange& range : report.missing) ranges.emplace_back(range.begin, range.end);

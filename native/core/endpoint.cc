@@ -137,6 +137,7 @@ void Endpoint::report_forgotten(const Call& call, std::uint32_t number) {
   report.expected = std::uint64_t{call.count} * settings_.num_ranks;
   report.missing = {{0, call.count}};
   report.not_received = call.count;
+  report.counted = {{{0, call.count}, 0}};
   report.peers.resize(settings_.num_ranks);
   report.contributions.end = report.results.end = StageEnd::bound;
   if (call.delivery == Delivery::exact) {
@@ -493,8 +494,8 @@ void Endpoint::release(std::uint16_t peer, std::uint32_t message, ElementRange r
 }
 
 void Endpoint::close(std::uint16_t peer, std::uint32_t message, const std::vector<ElementRange>& holes,
-                     const std::vector<Gap>& gaps) {
-  paths_[peer]->close(message, holes, gaps);
+                     const std::vector<Gap>& gaps, std::vector<ElementRange> without_receiver) {
+  paths_[peer]->close(message, holes, gaps, std::move(without_receiver));
 }
 
 void Endpoint::cancel(std::uint16_t peer, std::uint32_t message) { paths_[peer]->cancel(message); }

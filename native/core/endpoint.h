@@ -114,7 +114,7 @@ class Endpoint final : private Outbox {
   std::uint32_t enqueue(std::uint16_t peer, MessageContent content) override;
   void release(std::uint16_t peer, std::uint32_t message, ElementRange range) override;
   void close(std::uint16_t peer, std::uint32_t message, const std::vector<ElementRange>& holes,
-             const std::vector<Gap>& gaps) override;
+             const std::vector<Gap>& gaps, std::vector<ElementRange> without_receiver) override;
   void cancel(std::uint16_t peer, std::uint32_t message) override;
   std::uint32_t chunk_elements(Format format) const override;
   bool is_alive(std::uint16_t peer) const override;

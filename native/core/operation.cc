@@ -209,6 +209,8 @@ std::optional<Drop> Operation::place_result(Time now, const Header& header, std:
     const std::size_t size = element_bytes(identity_.format);
     const std::uint32_t added = peer.result.mark(begin, count, [&](ElementRange run) {
       const ElementRange absolute{peer.shard.begin + run.begin, peer.shard.begin + run.end};
+      if (header.type == PacketType::hole || header.missing != 0)
+        note_counted(absolute, header, header.missing / count);
       if (header.type == PacketType::hole) {
         peer.hole_elements += run.size();
         result_holes_.push_back(absolute);
@@ -228,6 +230,19 @@ std::optional<Drop> Operation::place_result(Time now, const Header& header, std:
   }
   note_progress(now, header, peer.of_result);
   return std::nullopt;
+}
+
+// Contributions and results travel on the same grid, so what holds for a packet holds for each of its elements.
+void Operation::note_counted(ElementRange range, const Header& header, std::uint32_t missing_per_element) {
+  if (part_.kind != Part::Kind::whole) return;
+  float times = 0;
+  if (header.type == PacketType::data && !header.without_receiver) {
+    if (parameters_.zero_fill) return;
+    // The weights of ShardSum::combine, times all ranks.
+    const std::uint32_t sharing = header.without_owner ? num_ranks_ : num_ranks_ - 1u;
+    times = static_cast<float>(sharing) / static_cast<float>(std::max(1u, sharing - missing_per_element));
+  }
+  counted_.push_back({range, times});
 }
 
 void Operation::note_progress(Time now, const Header& header, Arrival& arrival) {

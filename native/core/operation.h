@@ -84,7 +84,7 @@ class Outbox {
   // Of a message enqueued open: this part may go; there will be no more, and this is missing of it.
   virtual void release(std::uint16_t peer, std::uint32_t message, ElementRange range) = 0;
   virtual void close(std::uint16_t peer, std::uint32_t message, const std::vector<ElementRange>& holes,
-                     const std::vector<Gap>& gaps) = 0;
+                     const std::vector<Gap>& gaps, std::vector<ElementRange> without_receiver) = 0;
   virtual void cancel(std::uint16_t peer, std::uint32_t message) = 0;
   // What fits one datagram.
   virtual std::uint32_t chunk_elements(Format format) const = 0;
@@ -211,6 +211,7 @@ class Operation {
   std::optional<Drop> place_result(Time now, const Header& header, std::span<const std::uint8_t> payload);
   std::optional<Drop> note_conflict(Time now, std::uint16_t sender);
   std::uint8_t* result_memory(ElementRange range);
+  void note_counted(ElementRange range, const Header& header, std::uint32_t missing_per_element);
   static void note_progress(Time now, const Header& header, Arrival& arrival);
   bool hold_results_early();
   void adopt_early_results();
@@ -235,6 +236,7 @@ class Operation {
   void fill_report(Time now);
   ArrivalSpan since_opening(const Arrival& arrival) const;
   void collect_missing();
+  void collect_counted();
   std::uint32_t own_contributors() const;
 
   void continue_turns(Stage stage);
@@ -246,6 +248,7 @@ class Operation {
   void announce_identity();
   void send_contribution(std::uint16_t peer);
   void send_result(std::uint16_t peer);
+  std::vector<ElementRange> not_contributed_by(std::uint16_t peer) const;
   const Division& division_of(const Identity& identity, const Parameters& parameters) const;
   static bool encoded_by(const Identity& identity, const Parameters& parameters) {
     return identity.delivery != Delivery::exact && parameters.encoded;
@@ -317,6 +320,7 @@ class Operation {
   std::vector<bool> streamed_;            // chunks of the own shard whose result is on its way before the sum is closed
   std::vector<ElementRange> streamable_;  // those, in the order in which they were complete; within the bucket
   std::vector<ElementRange> result_holes_;
+  std::vector<Counted> counted_;  // in results that others own
   std::vector<Gap> result_gaps_;  // between groups only, where each packet says it of every element
   Turns contribution_turns_;
   Turns result_turns_;

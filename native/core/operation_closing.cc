@@ -165,7 +165,7 @@ void Operation::publish_own_result(Time now) {
       const ElementRange range{chunk * chunk_elements_, std::min((chunk + 1) * chunk_elements_, own_shard_.size())};
       outbox_.release(peer, message, to_bucket(range));
     }
-    outbox_.close(peer, message, own_result_.holes, own_result_.gaps);
+    outbox_.close(peer, message, own_result_.holes, own_result_.gaps, not_contributed_by(peer));
   }
   continue_turns(Stage::result);
 }

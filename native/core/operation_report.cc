@@ -65,6 +65,35 @@ std::uint32_t Operation::own_contributors() const {
   return own_result_.delivered == 0 ? 0 : num_ranks_ - (lacking < own_shard_.size() ? 0 : least_missing);
 }
 
+// Where the own contribution does not count once. Of a result that did not arrive nobody here can tell, unless its
+// owner had been dead all the time: it is taken to count, lest it would be given twice.
+void Operation::collect_counted() {
+  if (part_.kind != Part::Kind::whole || failed()) return;
+  std::vector<Counted>& counted = report_.counted;
+  counted = std::move(counted_);
+  for (const std::uint16_t rank : part_.team) {
+    if (rank != rank_ && peers_[rank].was_gone && !outbox_.is_alive(rank) && peers_[rank].shard.size() != 0)
+      counted.push_back({peers_[rank].shard, 0});
+  }
+  if (own_shard_.size() != 0 && !has_own_) {
+    counted.push_back({own_shard_, 0});
+  } else {
+    for (const ElementRange& hole : own_result_.holes) counted.push_back({hole, 0});
+  }
+  std::sort(counted.begin(), counted.end(),
+            [](const Counted& left, const Counted& right) { return left.range.begin < right.range.begin; });
+  const auto joins = [](Counted& before, const Counted& next) {
+    if (before.range.end != next.range.begin || before.times != next.times) return false;
+    before.range.end = next.range.end;
+    return true;
+  };
+  std::size_t kept = 0;
+  for (std::size_t i = 1; i < counted.size(); ++i) {
+    if (!joins(counted[kept], counted[i])) counted[++kept] = counted[i];
+  }
+  if (!counted.empty()) counted.resize(kept + 1);
+}
+
 // Zeroes what did not arrive, lists it, and adds up how many contributions the rest stands for.
 void Operation::collect_missing() {
   const auto lose = [this](ElementRange range) {
@@ -105,6 +134,7 @@ void Operation::collect_missing() {
     for (const ElementRange& hole : own_result_.holes)
       report_.not_received += own_result_at_ == never ? 0 : hole.size();
   }
+  collect_counted();
   std::sort(report_.missing.begin(), report_.missing.end(),
             [](const ElementRange& left, const ElementRange& right) { return left.begin < right.begin; });
 }

@@ -79,10 +79,23 @@ void Operation::send_result(std::uint16_t peer) {
   content.data = static_cast<const std::uint8_t*>(content.owner.get());
   content.holes = own_result_.holes;
   content.gaps = own_result_.gaps;
+  content.without_receiver = not_contributed_by(peer);
+  content.without_owner = part_.kind == Part::Kind::whole && own_result_at_ != never && !has_own_;
   content.repaired = parameters_.repair_grace > 0;
   peers_[peer].result_sending = {outbox_.enqueue(peer, std::move(content)), true};
   if (own_result_at_ != never) return;
   for (const ElementRange& range : streamable_) outbox_.release(peer, peers_[peer].result_sending.message, range);
+}
+
+// What this rank did not get of a peer's contribution, in time: the result tells the peer. An acknowledgement would
+// not, for it is also given to what comes too late.
+std::vector<ElementRange> Operation::not_contributed_by(std::uint16_t peer) const {
+  std::vector<ElementRange> ranges;
+  if (part_.kind != Part::Kind::whole || own_result_at_ == never) return ranges;
+  const Presence& contributed = contributed_by(peer);
+  if (contributed.complete()) return ranges;
+  contributed.for_each_run(0, own_shard_.size(), false, [&](ElementRange run) { ranges.push_back(to_bucket(run)); });
+  return ranges;
 }
 
 void Operation::on_message_sent(std::uint16_t peer, std::uint32_t message) {

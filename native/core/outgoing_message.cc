@@ -31,9 +31,11 @@ void OutgoingMessage::release(ElementRange range) {
   }
 }
 
-void OutgoingMessage::close(std::vector<ElementRange> holes, std::vector<Gap> gaps) {
+void OutgoingMessage::close(std::vector<ElementRange> holes, std::vector<Gap> gaps,
+                            std::vector<ElementRange> without_receiver) {
   content_.holes = std::move(holes);
   content_.gaps = std::move(gaps);
+  content_.without_receiver = std::move(without_receiver);
   content_.open = false;
 }
 
@@ -52,6 +54,12 @@ std::uint32_t OutgoingMessage::missing_in(ElementRange range) const {
     missing += (std::min(gap->range.end, range.end) - begin) * gap->missing_per_element;
   }
   return missing;
+}
+
+bool OutgoingMessage::lacks_receiver(ElementRange range) const {
+  const auto lacking = std::partition_point(content_.without_receiver.begin(), content_.without_receiver.end(),
+                                            [range](const ElementRange& part) { return part.end <= range.begin; });
+  return lacking != content_.without_receiver.end() && lacking->begin <= range.begin && lacking->end >= range.end;
 }
 
 bool OutgoingMessage::needs_empty_packet() const {

@@ -29,13 +29,15 @@ struct MessageContent {
   std::uint8_t division = 0;
   bool encoded = false;
   Format format = Format::bytes;
-  std::uint32_t total = 0;             // elements of the whole bucket
-  ElementRange range;                  // the part this message carries
-  const std::uint8_t* data = nullptr;  // element `range.begin`
-  std::shared_ptr<const void> owner;   // keeps `data` alive; null when the caller does
-  std::vector<ElementRange> holes;     // ascending parts of `range` that are lost and only announced
-  std::vector<Gap> gaps;               // ascending parts of `range` that lack contributors
-  bool cut_at_gaps = false;            // every packet lacks as many contributors of one element as of the next
+  std::uint32_t total = 0;                     // elements of the whole bucket
+  ElementRange range;                          // the part this message carries
+  const std::uint8_t* data = nullptr;          // element `range.begin`
+  std::shared_ptr<const void> owner;           // keeps `data` alive; null when the caller does
+  std::vector<ElementRange> holes;             // ascending parts of `range` that are lost and only announced
+  std::vector<Gap> gaps;                       // ascending parts of `range` that lack contributors
+  std::vector<ElementRange> without_receiver;  // ascending parts of `range` that lack what its receiver contributed
+  bool without_owner = false;                  // all of it lacks what its sender would have
+  bool cut_at_gaps = false;                    // every packet lacks as many contributors of one element as of the next
   std::uint32_t completion_us = 0;
   bool open = false;      // its parts are released one by one, and holes and gaps are known when it is closed
   bool repaired = false;  // bounded, but what is lost is sent again as long as somebody may wait for it
@@ -59,10 +61,11 @@ class OutgoingMessage {
   const std::uint8_t* bytes_of(ElementRange range) const;
   std::size_t num_bytes() const;
   std::uint32_t missing_in(ElementRange range) const;  // contributor-elements, see Header::missing
+  bool lacks_receiver(ElementRange range) const;       // in all of it
 
   // -- of an open message: which of its parts may go, and that there will be no more.
   void release(ElementRange range);
-  void close(std::vector<ElementRange> holes, std::vector<Gap> gaps);
+  void close(std::vector<ElementRange> holes, std::vector<Gap> gaps, std::vector<ElementRange> without_receiver);
   bool open() const { return content_.open; }
 
   bool has_chunk() const { return !resend_.empty() || !unsent_.empty() || needs_empty_packet(); }

@@ -142,11 +142,12 @@ void Path::release(std::uint32_t message, ElementRange range) {
   if (OutgoingMessage* found = find(message)) found->release(range);
 }
 
-void Path::close(std::uint32_t message, const std::vector<ElementRange>& holes, const std::vector<Gap>& gaps) {
+void Path::close(std::uint32_t message, const std::vector<ElementRange>& holes, const std::vector<Gap>& gaps,
+                 std::vector<ElementRange> without_receiver) {
   OutgoingMessage* found = find(message);
   if (found == nullptr) return;
   const bool was_sent = found->sent_once();
-  found->close(holes, gaps);
+  found->close(holes, gaps, std::move(without_receiver));
   if (!was_sent && found->sent_once()) sent_.push_back(message);
 }
 
@@ -346,6 +347,8 @@ Path::Planned Path::plan_message_packet(OutgoingMessage& message, PacketType typ
   } else {
     header.missing =
         content.stage == Stage::note ? content.operation - oldest_note() : message.missing_in(planned.chunk.range);
+    header.without_receiver = message.lacks_receiver(planned.chunk.range);
+    header.without_owner = content.without_owner;
     planned.payload = message.bytes_of(planned.chunk.range);
     planned.payload_bytes = planned.chunk.range.size() * element_bytes(content.format);
   }

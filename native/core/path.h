@@ -83,7 +83,8 @@ class Path {
   std::uint32_t enqueue(MessageContent content);  // returns the message's id
   // Of an open message: this part may go; there will be no more, and this is missing of it.
   void release(std::uint32_t message, ElementRange range);
-  void close(std::uint32_t message, const std::vector<ElementRange>& holes, const std::vector<Gap>& gaps);
+  void close(std::uint32_t message, const std::vector<ElementRange>& holes, const std::vector<Gap>& gaps,
+             std::vector<ElementRange> without_receiver);
   void cancel(std::uint32_t message);
   void say_goodbye() { bye_pending_ = true; }
   // Fills one batch with what may leave now; without room in the network card only what is small and urgent. False:

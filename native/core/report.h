@@ -31,6 +31,13 @@ struct ArrivalSpan {
   Duration last = -1;
 };
 
+// How often the own contribution counts in a part of the result: not at all where it is not in it, and more than once
+// where it also stands for what others lost.
+struct Counted {
+  ElementRange range;
+  float times = 1;
+};
+
 struct PeerReport {
   std::uint32_t contributed = 0;        // elements of the own shard that this peer's contribution covered in time
   std::uint32_t contribution_size = 0;  // elements expected
@@ -75,6 +82,7 @@ struct OperationReport {
   std::vector<ElementRange> missing;    // of the result: zero on this rank
   std::uint64_t not_received = 0;       // of those, elements that others may have
   std::uint64_t ownerless = 0;          // of those, elements whose owner was dead before the operation began
+  std::vector<Counted> counted;         // ascending; where it is not once. Not said of hierarchical operations
   std::vector<PeerReport> peers;        // by rank; the own entry is trivial
   std::vector<std::uint16_t> culprits;  // for errors: who did not deliver, died, or called differently
 };

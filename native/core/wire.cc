@@ -35,7 +35,10 @@ const char* name(Drop drop) {
 
 namespace {
 
-constexpr unsigned encoded_bit = 0x80;  // of the byte that also holds stage and format
+// Of the byte that also holds stage and format.
+constexpr unsigned encoded_bit = 0x80;
+constexpr unsigned without_receiver_bit = 0x40;
+constexpr unsigned without_owner_bit = 0x08;
 
 }  // namespace
 
@@ -49,8 +52,10 @@ void encode(const Header& header, std::span<std::uint8_t, header_bytes> out) {
   store_big_endian(at + 8, header.epoch);
   store_big_endian(at + 12, header.sender);
   at[14] = header.credit;
-  at[15] = static_cast<std::uint8_t>((header.encoded ? encoded_bit : 0) | static_cast<unsigned>(header.stage) << 4 |
-                                     static_cast<unsigned>(header.format));
+  at[15] = static_cast<std::uint8_t>((header.encoded ? encoded_bit : 0) |
+                                     (header.without_receiver ? without_receiver_bit : 0) |
+                                     (header.without_owner ? without_owner_bit : 0) |
+                                     static_cast<unsigned>(header.stage) << 4 | static_cast<unsigned>(header.format));
   store_big_endian(at + 16, header.transmission);
   store_big_endian(at + 24, header.operation);
   store_big_endian(at + 28, header.layout);
@@ -76,6 +81,9 @@ std::optional<Drop> check_fields(const Header& header, std::size_t payload_bytes
   const bool of_operation = header.stage == Stage::contribution || header.stage == Stage::result;
   const bool agreed = header.division != 0 || header.encoded;  // which exact operations have no need of
   if (agreed && (!of_operation || (header.flags & flag::exact) != 0)) return Drop::malformed;
+  const bool lacks_somebody = header.without_receiver || header.without_owner;
+  const bool may_lack = header.type == PacketType::data && header.stage == Stage::result && header.missing != 0;
+  if (lacks_somebody && (!may_lack || (header.flags & flag::exact) != 0)) return Drop::malformed;
   if (!carries_message(header.type)) {
     const bool payload_expected = header.type == PacketType::ack;
     if (header.stage != Stage::none || payload_expected != (payload_bytes != 0)) return Drop::malformed;
@@ -109,9 +117,8 @@ std::optional<Drop> decode(std::span<const std::uint8_t> datagram, std::size_t p
   const std::uint8_t* at = datagram.data();
   if (at[0] != wire_version) return Drop::version;
   if (at[1] < 1 || at[1] > 6) return Drop::malformed;
-  const std::uint8_t stage = (at[15] & ~encoded_bit) >> 4;
-  const Format format = static_cast<Format>(at[15] & 0x0f);
-  if (stage > 3 || !is_known(format)) return Drop::malformed;
+  const Format format = static_cast<Format>(at[15] & 0x07);
+  if (!is_known(format)) return Drop::malformed;
   out.type = static_cast<PacketType>(at[1]);
   out.flags = at[2] & flag::all;
   out.division = at[2] >> flag::num_bits;
@@ -121,7 +128,9 @@ std::optional<Drop> decode(std::span<const std::uint8_t> datagram, std::size_t p
   out.sender = load_big_endian<std::uint16_t>(at + 12);
   out.credit = at[14];
   out.encoded = (at[15] & encoded_bit) != 0;
-  out.stage = static_cast<Stage>(stage);
+  out.without_receiver = (at[15] & without_receiver_bit) != 0;
+  out.without_owner = (at[15] & without_owner_bit) != 0;
+  out.stage = static_cast<Stage>(at[15] >> 4 & 3);
   out.format = format;
   out.transmission = load_big_endian<std::uint64_t>(at + 16);
   out.operation = load_big_endian<std::uint32_t>(at + 24);

@@ -16,7 +16,7 @@
 
 namespace holdfast {
 
-constexpr std::uint8_t wire_version = 6;
+constexpr std::uint8_t wire_version = 7;
 constexpr std::size_t header_bytes = 48;
 constexpr std::size_t tag_bytes = 16;
 // As in QUIC: far more than any path will ever send, and no arithmetic on numbers can wrap.
@@ -54,7 +54,10 @@ struct Header {
   std::uint16_t sender = 0;    // rank
   std::uint8_t credit = 0;     // senders this rank is willing to hear at once; 0: no limit
   bool encoded = false;        // elements are coefficients, not gradients; packed with `stage` and `format`
-  Stage stage = Stage::none;   // packed with `encoded` and `format` into one byte
+  // On the data of a bounded result, packed likewise: what the receiver contributed to it, or its owner, is not in it.
+  bool without_receiver = false;
+  bool without_owner = false;
+  Stage stage = Stage::none;  // packed with these and `format` into one byte
   Format format = Format::bytes;
   std::uint64_t transmission = 0;   // never reused: nonce, round-trip time, loss detection
   std::uint32_t operation = 0;      // or the number of a note; see hierarchy.h for the highest bit

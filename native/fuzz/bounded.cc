@@ -83,11 +83,12 @@ class Run final : Outbox {
     open_message(peer, message).released.push_back(range);
   }
   void close(std::uint16_t peer, std::uint32_t message, const std::vector<ElementRange>& holes,
-             const std::vector<Gap>& gaps) override {
+             const std::vector<Gap>& gaps, std::vector<ElementRange> without_receiver) override {
     Message& closed = open_message(peer, message);
     closed.content.open = false;
     closed.content.holes = holes;
     closed.content.gaps = gaps;
+    closed.content.without_receiver = std::move(without_receiver);
   }
   Message& open_message(std::uint16_t peer, std::uint32_t id) {
     const auto found = std::find_if(sent_.begin(), sent_.end(), [id](const Message& sent) { return sent.id == id; });

@@ -37,6 +37,8 @@ class Liar {
     if (!input_.rarely()) header.flags &= static_cast<std::uint8_t>(~flag::sum);
     if (input_.rarely()) header.division = static_cast<std::uint8_t>(input_.below(Division::max_number + 1));
     header.encoded = input_.rarely();
+    header.without_receiver = input_.rarely();
+    header.without_owner = input_.rarely();
     header.operation = next + input_.below(8) - std::min(next, 2u);
     header.format = usual_format();
     header.credit = static_cast<std::uint8_t>(input_.below(3));

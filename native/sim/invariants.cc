@@ -228,6 +228,37 @@ class OperationCheck {
       complain("share_is_true", rank, ": expected");
     check_values(rank, present);
     check_missing(rank, present);
+    if (!in_groups()) check_counted(rank);
+  }
+
+  // How often the own contribution counts in what arrived: as often as its weight in the owner's sum says.
+  void check_counted(std::uint16_t rank) {
+    if (on(rank).report.status != Status::done) return;  // nothing of it is applied
+    std::vector<float> told(planned_.total, 1);
+    for (const Counted& part : on(rank).report.counted) {
+      for (std::uint32_t i = part.range.begin; i < part.range.end; ++i) told.at(i) = part.times;
+    }
+    for (std::uint16_t owner = 0; owner < world_.num_ranks(); ++owner) {
+      const ShardTruth& truth = shards_[owner];
+      const auto taken = rank == owner ? std::vector<std::uint8_t>(truth.contributors.size(), 1)
+                                       : world_.truth().results_taken(number_, rank, owner);
+      for (std::uint32_t block = 0; block < truth.contributors.size(); ++block) {
+        if (taken[block] == 0) continue;  // nobody can tell
+        const float times = truth.holes[block] ? 0 : times_counted(rank, owner, truth.contributors[block]);
+        if (told[truth.shard.begin + block * block_elements] == times) continue;
+        complain("counted_is_true", rank, ", block " + std::to_string(block) + " of rank " + std::to_string(owner));
+        return;
+      }
+    }
+  }
+
+  float times_counted(std::uint16_t rank, std::uint16_t owner, std::uint64_t contributors) const {
+    const auto has = [contributors](std::uint16_t one) { return (contributors >> one & 1) != 0; };
+    if (!has(rank)) return 0;
+    if (rank == owner) return 1;
+    const auto present = static_cast<float>(std::popcount(contributors));
+    const float own = has(owner) ? 1 : 0;
+    return (static_cast<float>(world_.num_ranks()) - own) / (present - own);
   }
 
   // Which elements of `owner`'s shard `rank` has, and for how many contributions they stand.

@@ -210,6 +210,12 @@ class OperationReport:
     def contributors(self) -> int: ...
 
     @property
+    def counted(self) -> list[tuple[int, int, float]]:
+        """
+        (begin, end, times) of elements in which the own contribution does not count once.
+        """
+
+    @property
     def missing(self) -> list[tuple[int, int]]: ...
 
 class PeerChange:

@@ -38,11 +38,12 @@ struct FakeOutbox final : Outbox {
     open_message(peer, message).released.push_back(range);
   }
   void close(std::uint16_t peer, std::uint32_t message, const std::vector<ElementRange>& holes,
-             const std::vector<Gap>& gaps) override {
+             const std::vector<Gap>& gaps, std::vector<ElementRange> without_receiver) override {
     Message& open = open_message(peer, message);
     open.content.open = false;
     open.content.holes = holes;
     open.content.gaps = gaps;
+    open.content.without_receiver = std::move(without_receiver);
   }
   Message& open_message(std::uint16_t peer, std::uint32_t id) {
     const auto found =

@@ -278,7 +278,7 @@ HF_CASE(a_closed_message_sends_the_rest_with_its_holes_and_gaps_and_then_its_end
   message.chunk_sent(message.next_chunk());
   message.release({100, 164});
   message.release({228, 292});
-  message.close({{132, 164}}, {{{228, 244}, 2}});
+  message.close({{132, 164}}, {{{228, 244}, 2}}, {});
   HF_CHECK(message.next_chunk().last_percentile);
   HF_EQUAL(send_all(message).ranges, "100-132 hole 132-164 228-292 ");
   HF_EQUAL(message.missing_in({228, 292}), 32u);
@@ -291,7 +291,7 @@ HF_CASE(closing_what_was_sent_in_full_completes_it) {
   message.release({0, 64});
   message.chunk_sent(message.next_chunk());
   HF_CHECK(!message.sent_once());
-  message.close({}, {});
+  message.close({}, {}, {});
   HF_CHECK(message.sent_once() && !message.has_chunk());
   HF_CHECK(message.end_due_at() <= 0);
 }
@@ -308,7 +308,7 @@ HF_CASE(an_open_exact_message_sends_again_and_ends_with_its_last_acknowledgement
   HF_CHECK(!message.finished());
   message.release({0, 32});
   message.release({64, 96});
-  message.close({}, {});
+  message.close({}, {}, {});
   HF_EQUAL(send_all(message).ranges, "0-32 64-96 ");
   message.acknowledged({0, 32}, false);
   HF_CHECK(!message.finished());
@@ -326,7 +326,7 @@ HF_CASE(the_mark_of_an_open_message_is_on_the_last_that_leave_after_the_close) {
   }
   HF_EQUAL(early, 50);
   message.release({0, 50 * 32});
-  message.close({}, {});
+  message.close({}, {}, {});
   const Sent rest = send_all(message);
   HF_EQUAL(rest.packets, 50);
   HF_EQUAL(rest.marked, 16);

@@ -144,8 +144,8 @@ HF_CASE(unknown_version_type_stage_format_and_flag_are_refused) {
   HF_EQUAL(with(1, 7), "malformed");
   HF_EQUAL(with(2, 31), "accepted");
   HF_EQUAL(with(15, 0x91), "accepted");   // coefficients
-  HF_EQUAL(with(15, 0x41), "malformed");  // stage 4
-  HF_EQUAL(with(15, 0xc1), "malformed");
+  HF_EQUAL(with(15, 0x51), "malformed");  // a contribution without its receiver's
+  HF_EQUAL(with(15, 0x19), "malformed");  // without its owner's
   HF_EQUAL(with(15, 0x15), "malformed");  // format 5
 }
 
@@ -183,6 +183,28 @@ HF_CASE(only_what_belongs_to_a_bounded_operation_is_encoded) {
   Header ping;
   ping.encoded = true;
   HF_EQUAL(decoded(ping, 0), "malformed");
+}
+
+HF_CASE(only_bounded_results_that_lack_something_say_whose_part_is_not_in_them) {
+  for (const bool receiver : {true, false}) {
+    Header header = contribution();
+    header.stage = Stage::result;
+    header.missing = 16;
+    (receiver ? header.without_receiver : header.without_owner) = true;
+    HF_EQUAL(int{encoded(header)[15]}, receiver ? 0x61 : 0x29);
+    HF_EQUAL(decoded(header, 64), "accepted");
+    header.missing = 0;
+    HF_EQUAL(decoded(header, 64), "malformed");
+    header.missing = 16;
+    header.flags = flag::exact;
+    HF_EQUAL(decoded(header, 64), "malformed");
+    header.flags = 0;
+    header.stage = Stage::contribution;
+    HF_EQUAL(decoded(header, 64), "malformed");
+    header.stage = Stage::result;
+    header.type = PacketType::hole;
+    HF_EQUAL(decoded(header, 0), "malformed");
+  }
 }
 
 HF_CASE(a_transmission_number_that_would_wrap_the_replay_window_is_refused) {
