@@ -80,6 +80,10 @@ class Outcome:
     """With `hadamard` on: ranges of the encoded result that did not arrive. What they held is spread over all elements
     of their blocks, which are estimates on this rank; `missing` then names blocks of which nothing arrived."""
 
+    counted: tuple[tuple[int, int, float], ...] = ()
+    """With `loss_feedback`: element ranges in which this rank's own contribution does not count once, and how often it
+    does: 0 where it was lost or late, more than 1 where it stands for others. A handle does not keep it."""
+
     @property
     def complete(self) -> bool:
         return self.delivered_ratio == 1.0

@@ -28,6 +28,7 @@ class OptiReduce:
     rounding: RoundingName | None = None
     hadamard: HadamardName | None = None
     estimate: EstimateName | None = None
+    loss_feedback: bool | None = None
     repair_grace_ratio: float | None = None
     compare_replicas: bool | None = None
     loss_budget: float | None = None

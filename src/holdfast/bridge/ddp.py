@@ -152,7 +152,7 @@ class _HookState:
                 # This backward pass is over; what it started elsewhere is not, and still writes into its buckets.
                 if handle is not None:
                     for unfinished in self.started:
-                        handle.reducer.abandon(unfinished.pending)
+                        handle.bucket_abandoned(unfinished.pending)
                 self.started = []
                 raise
             bucket.future.set_result(bucket.buffer)

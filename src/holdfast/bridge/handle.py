@@ -23,6 +23,7 @@ from holdfast.bridge.state_blocks import StateBlocks
 from holdfast.bridge.step_hooks import StepHooks
 from holdfast.codec.cast import Cast
 from holdfast.codec.hadamard import Hadamard
+from holdfast.codec.loss_feedback import LossFeedback
 from holdfast.codec.residual import Layout
 from holdfast.config import Config, ResolvedConfig
 from holdfast.control.hard_bound import HardBound
@@ -94,6 +95,7 @@ class Handle:
         self._cast = _make_cast(resolved.config, link)
         self._hadamard = _make_hadamard(resolved.config, link)
         self._encoded: set[int] = set()  # operations under way whose buckets are
+        self._feedback = _make_feedback(resolved.config, link, self._cast)
         self._outcomes: deque[Outcome] = deque(maxlen=_KEPT_OUTCOMES)
         self._totals = _Totals()
         self._closed = False
@@ -139,23 +141,37 @@ class Handle:
 
     def bucket_to_send(self, bucket: torch.Tensor, layout: Layout, operation: int) -> torch.Tensor:
         """What goes over the wire: the bucket itself or, for a 16-bit wire, another tensor."""
+        feedback = self._feedback if self._feedback is not None and self._feedback.applies_to(bucket) else None
+        if feedback is not None:
+            feedback.add_left_over(bucket, layout)
         if self._hadamard is not None and self._hadamard.applies_to(bucket) and self._encodes(operation):
             self._hadamard.encode(bucket, operation)
             self._encoded.add(operation)
+        sent = bucket
         if self._cast is not None and self._cast.applies_to(bucket):
-            return self._cast.narrow(bucket, layout)
-        return bucket
+            sent = self._cast.narrow(bucket, layout)
+        if feedback is not None:
+            feedback.keep(sent, layout, operation)
+        return sent
 
     def _encodes(self, operation: int) -> bool:
         return self._resolved.config.hadamard == "on" or self._reducer.encodes(operation)
 
     def bucket_finished(self, pending: Pending, sent: torch.Tensor, bucket: torch.Tensor) -> Outcome:
         """Waits for the average of what `bucket_to_send` gave, and leaves it in the bucket."""
-        outcome = self._reducer.finish(pending)
+        try:
+            outcome = self._reducer.finish(pending)
+        except BaseException:
+            self._forget_sent(pending)
+            raise
         if self._cast is not None and sent is not bucket:
             self._cast.widen(sent, bucket)
-        if self._hadamard is not None and pending.operation in self._encoded:
-            self._encoded.discard(pending.operation)
+        encoded = pending.operation in self._encoded
+        self._encoded.discard(pending.operation)
+        if self._feedback is not None and self._feedback.applies_to(bucket):
+            decode = self._decoder(pending.operation) if encoded else None
+            self._feedback.settle(pending.operation, outcome.counted, decode)
+        if self._hadamard is not None and encoded:
             lost = self._hadamard.decode(bucket, outcome.missing, outcome.operation)
             outcome = replace(outcome, missing=lost, missing_coefficients=outcome.missing)
         if self._link.num_ranks > 1:
@@ -170,6 +186,21 @@ class Handle:
             )
         self._note(outcome)
         return outcome
+
+    def _decoder(self, operation: int) -> Callable[[torch.Tensor], None]:
+        hadamard = self._hadamard
+        assert hadamard is not None  # it encoded the operation
+        return lambda coefficients: hadamard.invert(coefficients, operation)
+
+    def bucket_abandoned(self, pending: Pending) -> None:
+        """Nobody will wait for this one any more."""
+        self._reducer.abandon(pending)
+        self._forget_sent(pending)
+
+    def _forget_sent(self, pending: Pending) -> None:
+        self._encoded.discard(pending.operation)
+        if self._feedback is not None:
+            self._feedback.abandon(pending.operation)
 
     def buckets_all_started(self) -> None:
         self._buffers.start()
@@ -209,6 +240,9 @@ class Handle:
         judgement = self._budget.judge(self._losses)
         if judgement.apply:
             return
+        # What is left out is left out on purpose: no part of it is to come with the next gradients.
+        if self._feedback is not None:
+            self._feedback.forget()
         lost = f"{self._losses.lost_ratio:.0%} of the contributions"
         if judgement.halt:
             if self._snapshot is not None:
@@ -252,7 +286,8 @@ class Handle:
         return [(name, buffer) for name, buffer in self._model.module.named_buffers() if name not in ignored]
 
     def _note(self, outcome: Outcome) -> None:
-        self._outcomes.append(outcome)
+        # Under heavy loss there are thousands of these in a bucket, and they have done their work.
+        self._outcomes.append(replace(outcome, counted=()) if outcome.counted else outcome)
         self._totals.add(outcome)
         with self._link.errors_named():
             changes = self._link.engine.take_peer_changes()
@@ -329,6 +364,7 @@ class Handle:
             + ("loopback" if is_loopback(own.host) else "the smallest path MTU of the job"),
             "wire: " + ("every gradient in its own dtype" if self._cast is None else self._cast.describe()),
             "hadamard: " + self._explain_hadamard(),
+            "losses: " + self._explain_feedback(),
             f"receive buffer: {self._link.engine.receive_buffer_bytes >> 10} KiB of "
             f"{config.receive_buffer_bytes >> 10} asked for; segmentation offload "
             + ("on" if self._link.engine.has_gso else "not available"),
@@ -356,6 +392,12 @@ class Handle:
             return self._hadamard.describe()
         return f"{self._hadamard.describe() if switch.on else 'off, elements travel as they are'}; {switch.reason}"
 
+    def _explain_feedback(self) -> str:
+        if self._feedback is not None:
+            return self._feedback.describe()
+        fed_back = self._resolved.config.loss_feedback and _sends(self._link)
+        return "what is lost is not sent again" + (", for in groups nobody knows what it was" if fed_back else "")
+
     def synchronize(self) -> Equalised:
         """Makes parameters, buffers and optimizer state equal to rank 0's, bit for bit. A collective: all ranks call."""
         self._require_open()
@@ -379,7 +421,8 @@ class Handle:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes over a bound measured by an earlier run. Every rank loads the same.
 
-        What rounding to a 16-bit wire left over is forgotten: it belongs to gradients of what was trained before.
+        What rounding to a 16-bit wire or the network left over is forgotten: it belongs to gradients of what was
+        trained before.
         """
         self._require_open()
         if not isinstance(state, Mapping) or state.get("version") != _STATE_VERSION:
@@ -387,6 +430,8 @@ class Handle:
             raise ConfigError(f"this state has version {version!r}, not {_STATE_VERSION}", what_to_try=_STATE_ORIGIN)
         if self._cast is not None:
             self._cast.forget()
+        if self._feedback is not None:
+            self._feedback.forget()
         stage_ms, num_bytes = state.get("stage_ms"), state.get("num_bytes")
         if stage_ms is None:
             return
@@ -436,6 +481,12 @@ def _make_cast(config: Config, link: Link) -> Cast | None:
 def _make_hadamard(config: Config, link: Link) -> Hadamard | None:
     encodes = config.hadamard_in_force != "off" and _sends(link)
     return Hadamard(scales=config.estimate == "unbiased") if encodes else None
+
+
+def _make_feedback(config: Config, link: Link, cast: Cast | None) -> LossFeedback | None:
+    # In groups a contribution can be lost on two ways, and only the first is heard of.
+    told = _sends(link) and link.agreement.num_groups == 1
+    return LossFeedback(torch.float32 if cast is None else cast.dtype) if config.loss_feedback and told else None
 
 
 def _sends(link: Link) -> bool:

@@ -14,6 +14,7 @@ import torch
 
 from holdfast import _native
 from holdfast.codec.residual import Layout, Residuals
+from holdfast.codec.spare_memory import SpareMemory
 from holdfast.config import RoundingName, WireName
 
 logger = logging.getLogger(__name__)
@@ -33,14 +34,14 @@ class Cast:
         """Elements that were finite and beyond the largest finite value of the format, and were sent as that value."""
         self._rank = rank
         self._rounding: _Rounding = _Stochastic(rank) if rounding == "stochastic" else _Feedback()
-        self._spare: list[torch.Tensor] = []
+        self._memory = SpareMemory(self.dtype)
 
     def applies_to(self, gradient: torch.Tensor) -> bool:
         return gradient.dtype == torch.float32
 
     def narrow(self, gradient: torch.Tensor, layout: Layout) -> torch.Tensor:
         """The gradient (flat, contiguous, on the CPU) in 16 bits, in memory that `widen` takes back."""
-        narrow = self._take(gradient.numel())
+        narrow = self._memory.take(gradient.numel())
         num_clipped = self._rounding.round(gradient, narrow, layout)
         if num_clipped > 0 and self.num_clipped == 0:
             logger.warning(
@@ -57,7 +58,7 @@ class Cast:
     def widen(self, narrow: torch.Tensor, gradient: torch.Tensor) -> None:
         """Writes the average over the gradient. `narrow` must not be used any more."""
         _native.cast(_native.Format.f32, gradient.data_ptr(), _FORMATS[narrow.dtype], narrow.data_ptr(), narrow.numel())
-        self._spare.append(narrow if narrow._base is None else narrow._base)
+        self._memory.give_back(narrow)
 
     def forget(self) -> None:
         """Leaves nothing over from earlier gradients."""
@@ -68,15 +69,6 @@ class Cast:
         if self.num_clipped > 0:
             text += f"; {self.num_clipped} elements were beyond {torch.finfo(self.dtype).max:g} and clipped"
         return text
-
-    def _take(self, count: int) -> torch.Tensor:
-        """Fresh memory costs a page fault every 4 KiB, so it is used again. As many pieces as buckets are ever open."""
-        fitting = [index for index, spare in enumerate(self._spare) if spare.numel() >= count]
-        if fitting:
-            return self._spare.pop(min(fitting, key=lambda index: self._spare[index].numel()))[:count]
-        if self._spare:
-            self._spare.pop()  # too small for what comes now: replaced, not added to
-        return torch.empty(count, dtype=self.dtype)
 
 
 class _Rounding(Protocol):

@@ -46,6 +46,10 @@ class Hadamard:
         known = list(missing) if self._scales else []
         return tuple(_native.hadamard_decode(encoded.data_ptr(), encoded.numel(), seed, known))
 
+    def invert(self, encoded: torch.Tensor, seed: int) -> None:
+        """The elements that these coefficients, all of which are known, stand for."""
+        _native.hadamard_decode(encoded.data_ptr(), encoded.numel(), seed, [])
+
     def describe(self) -> str:
         text = "on, float32 gradients travel as coefficients of blocks of 1,024 that stride over the bucket"
         if self._num_estimated > 0:

@@ -102,7 +102,9 @@ def error_named(status: _native.Status, culprits: Sequence[int], elapsed_ms: flo
     )
 
 
-def outcome_of(report: _native.OperationReport, pending: Pending, own_rank: int) -> Outcome:
+def outcome_of(
+    report: _native.OperationReport, pending: Pending, own_rank: int, *, with_counted: bool = False
+) -> Outcome:
     peers = tuple(
         PeerOutcome(
             rank=rank,
@@ -137,6 +139,7 @@ def outcome_of(report: _native.OperationReport, pending: Pending, own_rank: int)
         not_received_elements=report.not_received,
         ownerless_elements=report.ownerless,
         contributors=report.contributors,
+        counted=tuple(report.counted) if with_counted else (),
     )
 
 

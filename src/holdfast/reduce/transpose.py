@@ -226,7 +226,7 @@ class TransposeAllReduce:
             )
         del self._in_flight[pending.operation]
         raise_for_status(report, pending)
-        outcome = outcome_of(report, pending, self.link.rank)
+        outcome = outcome_of(report, pending, self.link.rank, with_counted=self.config.loss_feedback)
         if warming_up:
             self._warmup_stages_ms.setdefault(outcome.num_bytes, []).extend(stage_times_ms(outcome))
         elif self.adaptation is not None and not pending.exact:
