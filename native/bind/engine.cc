@@ -121,7 +121,7 @@ class Engine {
 EndpointSettings make_settings(std::uint16_t rank, std::uint16_t num_ranks, std::uint32_t job, std::uint32_t epoch,
                                const nb::bytes& job_key, Protection protection, std::uint64_t packets_per_key,
                                std::uint32_t datagram_bytes, std::uint64_t early_bytes_cap, double heartbeat_interval_s,
-                               double silence_limit_s, RateRule rate_rule, std::uint16_t num_groups) {
+                               double silence_limit_s, RateRule rate_rule, std::uint16_t num_groups, bool hosts_meet) {
   EndpointSettings settings;
   settings.rank = rank;
   settings.num_ranks = num_ranks;
@@ -136,7 +136,42 @@ EndpointSettings make_settings(std::uint16_t rank, std::uint16_t num_ranks, std:
   settings.silence_limit = from_seconds(silence_limit_s);
   settings.rate_rule = rate_rule;
   settings.num_groups = num_groups;
+  settings.hosts_meet = hosts_meet;
   return settings;
+}
+
+OperationReport lost_report(std::uint32_t operation, std::uint32_t total, std::uint16_t num_ranks, bool exact,
+                            Status status, std::vector<std::uint16_t> culprits, double elapsed_s) {
+  OperationReport report;
+  report.operation = operation;
+  report.status = status;
+  report.delivery = exact ? Delivery::exact : Delivery::bounded;
+  report.total = total;
+  report.elapsed = from_seconds(elapsed_s);
+  report.expected = std::uint64_t{total} * num_ranks;
+  if (total != 0) report.missing = {{0, total}};
+  report.not_received = total;
+  report.peers.resize(num_ranks);
+  report.contributions.end = report.results.end = total == 0 ? StageEnd::complete : StageEnd::bound;
+  report.culprits = std::move(culprits);
+  return report;
+}
+
+OperationReport spread_report(const OperationReport& of_shard, std::uint32_t total, std::uint64_t expected,
+                              std::uint64_t delivered, std::uint64_t not_received, std::uint64_t ownerless,
+                              std::uint32_t contributors,
+                              const std::vector<std::pair<std::uint32_t, std::uint32_t>>& missing, double elapsed_s) {
+  OperationReport report = of_shard;
+  report.total = total;
+  report.expected = expected;
+  report.delivered = delivered;
+  report.not_received = not_received;
+  report.ownerless = ownerless;
+  report.contributors = contributors;
+  report.missing.clear();
+  for (const auto& [begin, end] : missing) report.missing.push_back({begin, end});
+  report.elapsed = from_seconds(elapsed_s);
+  return report;
 }
 
 nb::bytes random_bytes(std::size_t count) {
@@ -199,6 +234,11 @@ void bind_engine(nb::module_& module) {
                    [](const PeerReport& report) { return in_seconds(report.contribution_arrived); })
       .def_prop_ro("result_arrived_s", [](const PeerReport& report) { return in_seconds(report.result_arrived); });
   nb::class_<OperationReport>(module, "OperationReport", "What an operation says about itself when it ends.")
+      .def_static("lost", &lost_report, nb::kw_only(), "operation"_a, "total"_a, "num_ranks"_a, "exact"_a, "status"_a,
+                  "culprits"_a, "elapsed_s"_a, "Of an operation that this rank has nothing of.")
+      .def("spread", &spread_report, nb::kw_only(), "total"_a, "expected"_a, "delivered"_a, "not_received"_a,
+           "ownerless"_a, "contributors"_a, "missing"_a, "elapsed_s"_a,
+           "As this one, which was of a shard, with what a whole bucket has come to.")
       .def_ro("operation", &OperationReport::operation)
       .def_ro("status", &OperationReport::status)
       .def_ro("total", &OperationReport::total)
@@ -270,7 +310,8 @@ void bind_engine(nb::module_& module) {
   nb::class_<EndpointSettings>(module, "EndpointSettings", "What a job agreed on at join.")
       .def_static("make", &make_settings, nb::kw_only(), "rank"_a, "num_ranks"_a, "job"_a, "epoch"_a, "job_key"_a,
                   "protection"_a, "packets_per_key"_a, "datagram_bytes"_a, "early_bytes_cap"_a,
-                  "heartbeat_interval_s"_a, "silence_limit_s"_a, "rate_rule"_a, "num_groups"_a = 1);
+                  "heartbeat_interval_s"_a, "silence_limit_s"_a, "rate_rule"_a, "num_groups"_a = 1,
+                  "hosts_meet"_a = false);
   nb::class_<Peer>(module, "Peer", "Where a rank can be reached, and which process it is.")
       .def(
           "__init__",
@@ -313,7 +354,8 @@ void bind_engine(nb::module_& module) {
           "all_reduce",
           [](Engine& engine, std::uintptr_t data, std::uint32_t count, Format format, std::uint32_t layout, bool exact,
              double deadline_s, bool average, std::pair<double, double> early_wait_s,
-             std::pair<std::uint32_t, std::uint32_t> samples_us, double repair_grace_s, double contributions_within_s) {
+             std::pair<std::uint32_t, std::uint32_t> samples_us, double repair_grace_s, double contributions_within_s,
+             std::optional<std::uint32_t> number, bool between_groups) {
             if (format == Format::bytes) throw nb::value_error("an all-reduce needs a floating-point format");
             Call call;
             call.data = reinterpret_cast<std::uint8_t*>(data);
@@ -327,14 +369,23 @@ void bind_engine(nb::module_& module) {
             call.results = {from_seconds(early_wait_s.second), samples_us.second};
             call.repair_grace = from_seconds(repair_grace_s);
             call.contributions_within = std::min(from_seconds(contributions_within_s), call.deadline);
+            call.number = number;
+            call.between_groups = between_groups;
             const auto reactor = engine.reactor();
             const nb::gil_scoped_release released;
             return reactor->call(call);
           },
           nb::kw_only(), "data"_a, "count"_a, "format"_a, "layout"_a, "exact"_a, "deadline_s"_a, "average"_a,
           "early_wait_s"_a = std::pair(-1.0, -1.0), "samples_us"_a = std::pair(0u, 0u), "repair_grace_s"_a = -1.0,
-          "contributions_within_s"_a = 0.0,
-          "Takes part in the next operation, in place. The memory must stay until the operation is reported.")
+          "contributions_within_s"_a = 0.0, "number"_a = nb::none(), "between_groups"_a = false,
+          "Takes part in the next operation, in place, or in one that was reserved. The memory must stay until the "
+          "operation is reported.")
+      .def(
+          "reserve", [](Engine& engine) { return engine.reactor()->reserve(); },
+          "The number of an operation to be called later; its place in the order is here.")
+      .def(
+          "release_number", [](Engine& engine, std::uint32_t number) { engine.reactor()->release_number(number); },
+          "number"_a, "What was reserved will not be called.")
       .def(
           "has_ended", [](Engine& engine, std::uint32_t operation) { return engine.reactor()->has_ended(operation); },
           "operation"_a, "Would `wait` have its report at once?")

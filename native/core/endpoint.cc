@@ -51,7 +51,7 @@ bool had_no_room(Drop drop) {
 
 Endpoint::Endpoint(const EndpointSettings& settings, Time now)
     : settings_(checked(settings)),
-      hierarchy_(settings.rank, settings.num_ranks, settings.num_groups),
+      hierarchy_(settings.rank, settings.num_ranks, settings.num_groups, settings.hosts_meet),
       paths_(settings.num_ranks),
       known_states_(settings.num_ranks, PeerState::joining),
       failed_authentications_(settings.num_ranks, 0),
@@ -88,11 +88,20 @@ Endpoint::Endpoint(const EndpointSettings& settings, Time now)
 // ---------------------------------------------------------------------------------------------------- calls
 
 std::uint32_t Endpoint::call(Time now, const Call& call) {
-  const std::uint32_t number = next_operation_++;
+  const std::uint32_t number = call.number ? *call.number : next_operation_++;
+  if (settings_.hosts_meet) {
+    reserved_.erase(number);
+    refuse(call.between_groups ? number : number | between_groups_bit);
+  }
+  call_as(now, call.between_groups ? number | between_groups_bit : number, call);
+  return number;
+}
+
+void Endpoint::call_as(Time now, std::uint32_t number, const Call& call) {
   if (forgotten_.erase(number) != 0) {
     forgotten_.erase(number | between_groups_bit);
-    report_forgotten(call, number);
-    return number;
+    report_forgotten(call, call_of(number));
+    return;
   }
   auto found = operations_.find(number);
   if (found == operations_.end()) {
@@ -100,7 +109,6 @@ std::uint32_t Endpoint::call(Time now, const Call& call) {
   }
   found->second->on_call(now, call);
   after_event(now, number);
-  return number;
 }
 
 void Endpoint::skip_to(Time now, std::uint32_t operation) {
@@ -181,12 +189,17 @@ void Endpoint::publish(const Parameters& parameters) {
     return true;
   });
   // Blocks that no open or future operation can name any more.
-  const std::uint32_t oldest =
-      operations_.empty() ? next_operation_ : std::min(next_operation_, operations_.begin()->first);
+  const std::uint32_t oldest = oldest_to_come();
   while (parameters_.size() > 1 && parameters_[1].from_operation <= oldest) parameters_.erase(parameters_.begin());
   for (const auto& path : paths_) {
     if (path) path->advertise_credit(parameters.credit);
   }
+}
+
+std::uint32_t Endpoint::oldest_to_come() const {
+  std::uint32_t oldest = reserved_.empty() ? next_operation_ : *reserved_.begin();
+  for (const auto& [number, operation] : operations_) oldest = std::min(oldest, call_of(number));
+  return oldest;
 }
 
 const Parameters& Endpoint::parameters_for(std::uint32_t operation) const {
@@ -313,8 +326,10 @@ void Endpoint::settle(std::uint32_t number) {
   const auto found = operations_.find(number);
   if (found == operations_.end()) return;
   const Operation& operation = *found->second;
-  if (operation.ended() && !is_between_groups(number) && reported_.insert(number).second) {
+  const bool is_called_for = !is_between_groups(number) || settings_.hosts_meet;
+  if (operation.ended() && is_called_for && reported_.insert(number).second) {
     reports_.push_back(operation.report());
+    reports_.back().operation = call_of(number);
     complete_report(reports_.back());
   }
   if (!operation.retired()) return;

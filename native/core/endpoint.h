@@ -28,6 +28,7 @@ struct EndpointSettings {
   std::uint16_t rank = 0;
   std::uint16_t num_ranks = 1;
   std::uint16_t num_groups = 1;  // of neighbouring ranks, see hierarchy.h; 1: all ranks are one
+  bool hosts_meet = false;       // a group shares a host, and does its part in its memory
   std::uint32_t job = 0;
   std::uint32_t epoch = 0;
   JobKey job_key{};
@@ -66,6 +67,10 @@ class Endpoint final : private Outbox {
 
   // Takes part in the next operation; ranks call in the same order. Returns its number.
   std::uint32_t call(Time now, const Call& call);
+  // The number of an operation that will be called later, with it, or released: there will be no such call. Its place
+  // in the order is that of the reservation.
+  std::uint32_t reserve();
+  void release_number(std::uint32_t number);
   // The next call takes part in this operation: the own rank was away while the others did those before it. Harmless
   // when that is not later than the next.
   void skip_to(Time now, std::uint32_t operation);
@@ -138,6 +143,9 @@ class Endpoint final : private Outbox {
   const Parameters& parameters_for(std::uint32_t operation) const;
   OpenOperations::iterator open_operation(Time now, std::uint32_t number, const Operation::Identity& identity,
                                           std::uint16_t identified_by);
+  void call_as(Time now, std::uint32_t number, const Call& call);
+  void refuse(std::uint32_t number);
+  std::uint32_t oldest_to_come() const;
   bool may_be_called(std::uint32_t number) const;
   bool is_past(std::uint32_t number) const;
   void after_event(Time now, std::uint32_t number);
@@ -176,6 +184,7 @@ class Endpoint final : private Outbox {
   std::map<std::uint32_t, EarlyEnds> retired_ends_;   // of the latest that retired, with all ranks heard; by `age_of`
   std::set<std::uint32_t> forgotten_;                 // never called, given up, and may be called yet
   std::uint32_t next_operation_ = 0;
+  std::set<std::uint32_t> reserved_;  // below that, and still to be called
 
   std::vector<std::uint32_t> next_note_;  // per peer
   std::uint32_t next_ticket_ = 1;

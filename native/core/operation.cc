@@ -37,7 +37,7 @@ Operation::Operation(std::uint32_t number, std::uint16_t rank, std::uint16_t num
       identified_by_(identified_by),
       opened_at_(now),
       last_packet_at_(now),
-      stage_bound_(part.kind == Part::Kind::whole ? parameters.t_b : parameters.t_b / 2),
+      stage_bound_(part.kind == Part::Kind::whole || part.hosts_meet ? parameters.t_b : parameters.t_b / 2),
       contributions_within_(stage_bound_),
       sum_(own_shard_.size(), identity.format, part.team.place_of(rank), part.team.size, pool, part.ranks_each),
       early_bytes_(bookkeeping_bytes(identity, num_ranks)),
@@ -45,6 +45,7 @@ Operation::Operation(std::uint32_t number, std::uint16_t rank, std::uint16_t num
       streamed_((own_shard_.size() + chunk_elements_ - 1) / chunk_elements_, false) {
   if (parameters_.deterministic) sum_.sum_in_rank_order();
   if (parameters_.zero_fill) sum_.fill_with_zeros();
+  if (may_be_of_two_minds()) sum_.require_gradients(num_ranks_ / 2 + 1);
   for (const std::uint16_t peer : part_.team) {
     peers_[peer].was_gone = peer != rank_ && !outbox_.is_alive(peer);
     peers_[peer].shard = shard_of(peer);

@@ -63,6 +63,11 @@ struct Call {
   StageTiming results;
   Duration repair_grace = -1;  // for this bucket; negative: as the parameters say
 
+  // -- where the ranks of a host meet in its memory: the number was reserved before, and this is between the hosts
+  // only.
+  std::optional<std::uint32_t> number;
+  bool between_groups = false;
+
   // -- of a part between groups, which no caller but another operation has.
   BufferPool::Buffer owner;      // of `data`
   std::vector<Gap> gaps;         // ascending: where `data` lacks some of the gradients that should be in it, or all
@@ -263,11 +268,15 @@ class Operation {
   int num_stages() const { return of_group() ? 4 : 2; }
   const Presence& contributed_by(std::uint16_t peer) const { return sum_.from(part_.team.place_of(peer)); }
   bool heard_majority() const;
+  // Some ranks may meet on their hosts for this call while others do not any more, and each camp has its own sum of an
+  // element. Each rank's gradient is in one of them, so only one can hold more than half of all.
+  bool may_be_of_two_minds() const { return part_.hosts_meet && identity_.delivery != Delivery::exact; }
+  bool most_are_of_one_mind() const;
   bool expects(std::uint16_t peer) const { return peer != rank_ && outbox_.is_alive(peer); }
-  // Does this rank still wait for something of this peer, when everything must arrive? What a rank of another group
-  // still has to give, nobody here can tell.
+  // Does this rank still wait for something of this peer, when everything must arrive? What a rank of another group, or
+  // of a host, still has to give, nobody here can tell.
   bool owes(std::uint16_t peer) const {
-    if (!part_.team.has(peer)) return of_group();
+    if (!part_.team.has(peer)) return of_group() || part_.hosts_meet;
     return !contributed_by(peer).complete() || !peers_[peer].result.complete();
   }
   bool failed() const { return report_.status != Status::done; }

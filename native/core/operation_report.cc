@@ -54,6 +54,15 @@ bool Operation::heard_majority() const {
   return 2 * (1 + heard) > num_ranks_;
 }
 
+bool Operation::most_are_of_one_mind() const {
+  if (!may_be_of_two_minds()) return true;
+  std::uint32_t seen = part_.ranks_each;
+  for (const std::uint16_t rank : part_.team) {
+    if (rank != rank_ && contributed_by(rank).present_elements() != 0) seen += part_.ranks_each;
+  }
+  return 2 * seen > num_ranks_;
+}
+
 std::uint32_t Operation::own_contributors() const {
   std::uint32_t lacking = 0;
   std::uint32_t least_missing = num_ranks_;
@@ -106,13 +115,15 @@ void Operation::collect_missing() {
     report_.not_received = identity_.total;
     return;
   }
+  // What is missing here may have reached another group, or those who did otherwise.
+  const bool alike = !of_group() && most_are_of_one_mind();
   for (const std::uint16_t rank : part_.team) {
     if (rank == rank_) continue;
     const Peer& peer = peers_[rank];
     peer.result.for_each_run(0, peer.shard.size(), false, [&](ElementRange run) {
       lose({peer.shard.begin + run.begin, peer.shard.begin + run.end});
-      // Who died on the way may have served some; and what a group lacks the others need not.
-      const bool nobody_has_it = peer.was_gone && !outbox_.is_alive(rank) && !of_group();
+      // Who died on the way may have served some.
+      const bool nobody_has_it = peer.was_gone && !outbox_.is_alive(rank) && alike;
       (nobody_has_it ? report_.ownerless : report_.not_received) += run.size();
     });
     report_.delivered += peer.delivered;
@@ -128,8 +139,7 @@ void Operation::collect_missing() {
     report_.delivered += own_result_.delivered;
     report_.contributors = std::max(report_.contributors, own_contributors());
   }
-  // What is a hole in this group may have reached another one.
-  if (of_group()) {
+  if (!alike) {
     for (const ElementRange& hole : result_holes_) report_.not_received += hole.size();
     for (const ElementRange& hole : own_result_.holes)
       report_.not_received += own_result_at_ == never ? 0 : hole.size();

@@ -163,12 +163,12 @@ void ShardSum::combine(ElementRange run, const Makeup& makeup, const std::uint8_
   const double ranks = num_ranks_;
   const std::uint32_t contributors = makeup.contributors;
   const bool own_alone_counts = zero_fill_ && makeup.has_own;
-  if (contributors == 0 && num_ranks_ > 1 && !own_alone_counts) {
+  const std::uint32_t present = (contributors + (makeup.has_own ? 1 : 0)) * ranks_each_ - makeup.lacking;
+  if ((contributors == 0 && num_ranks_ > 1 && !own_alone_counts) || present < least_gradients_) {
     std::memset(out, 0, run.size() * size);
     result_.holes.push_back(run);
     return;
   }
-  const std::uint32_t present = (contributors + (makeup.has_own ? 1 : 0)) * ranks_each_ - makeup.lacking;
   result_.delivered += std::uint64_t{run.size()} * present;
   if (present < num_ranks_ * ranks_each_) result_.gaps.push_back({run, num_ranks_ * ranks_each_ - present});
   const double total_weight = average ? 1.0 : ranks;

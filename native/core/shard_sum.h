@@ -22,6 +22,8 @@ class ShardSum {
   void sum_in_rank_order() { in_rank_order_ = !started_; }
   // Count what did not arrive as zero, as OptiReduce does: a sum that shrinks with every loss.
   void fill_with_zeros() { zero_fill_ = true; }
+  // A block in which fewer gradients than this are is a hole.
+  void require_gradients(std::uint32_t least) { least_gradients_ = least; }
 
   const Presence& from(std::uint16_t sender) const { return contributions_[sender]; }
   // Adds what is new of [begin, begin + count); returns how many elements were. Of the gradients that should be in it
@@ -33,7 +35,7 @@ class ShardSum {
 
   struct Result {
     BufferPool::Buffer elements;      // in wire format
-    std::vector<ElementRange> holes;  // blocks to which nobody but the owner contributed: zero, and lost
+    std::vector<ElementRange> holes;  // blocks to which nobody but the owner, or too few contributed: zero, and lost
     std::vector<Gap> gaps;            // the rest of what lacks contributors, ascending
     std::uint64_t delivered = 0;      // contributor-elements in the result
   };
@@ -76,6 +78,7 @@ class ShardSum {
   BufferPool& pool_;
   bool in_rank_order_ = false;
   bool zero_fill_ = false;
+  std::uint32_t least_gradients_ = 0;
   bool started_ = false;
   std::vector<Presence> contributions_;
   std::vector<Presence> empty_;  // by sender: what came and held nothing; the own entry: where there is no own part

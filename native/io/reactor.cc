@@ -123,7 +123,19 @@ std::vector<std::uint16_t> Reactor::wait_joined(Duration patience) {
   return missing;
 }
 
-std::uint32_t Reactor::call(const Call& call) { return submit(call, next_operation_); }
+std::uint32_t Reactor::call(const Call& call) {
+  if (!call.number) return submit(call, next_operation_);
+  submit(call, num_tasks_);
+  return *call.number;
+}
+
+std::uint32_t Reactor::reserve() {
+  return submit(OnThread([this] { endpoint_.reserve(); }), next_operation_);
+}
+
+void Reactor::release_number(std::uint32_t number) {
+  submit(OnThread([this, number] { endpoint_.release_number(number); }), num_tasks_);
+}
 
 std::uint32_t Reactor::next_operation() const {
   const std::lock_guard lock(mutex_);

@@ -64,6 +64,9 @@ class Reactor {
   std::vector<std::uint16_t> wait_joined(Duration patience);
 
   std::uint32_t call(const Call& call);
+  // See Endpoint. What was reserved is not in a recording.
+  std::uint32_t reserve();
+  void release_number(std::uint32_t number);
   std::uint32_t next_operation() const;  // the number that the next call will get
   // The next call takes part in this operation, if it is later than the next. Returns which that is.
   std::uint32_t skip_to(std::uint32_t operation);
