@@ -1,5 +1,6 @@
 // The ranks of one host in shared memory, as Python sees them. Durations cross the border in seconds.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
@@ -61,13 +62,14 @@ class HostMeeting {
 };
 
 std::uint64_t meet(HostMeeting& meeting, io::MeetingKind kind, std::uintptr_t data, std::size_t count, Format format,
-                   std::uint32_t layout, double scale, double deadline_s) {
+                   std::uint32_t layout, double scale, double deadline_s, std::uint64_t subject,
+                   const io::MeetingWords& words) {
   if (format == Format::bytes) throw nb::value_error("a meeting needs a floating-point format");
   if (!std::isfinite(deadline_s)) throw nb::value_error("a deadline is a finite number of seconds");
   const Time now = io::monotonic_now();
   const Time deadline = now + static_cast<Duration>(std::clamp(deadline_s, 0.0, 1e8) * 1e9);
   return meeting.thread()->call(
-      {reinterpret_cast<std::uint8_t*>(data), count, format, layout, kind, scale, now, deadline});
+      {reinterpret_cast<std::uint8_t*>(data), count, format, layout, subject, words, kind, scale, now, deadline});
 }
 
 }  // namespace
@@ -81,6 +83,7 @@ void bind_host_meeting(nb::module_& module) {
   using io::MemberTimes;
 
   module.attr("MAX_MEETING_MEMBERS") = io::max_meeting_members;
+  module.attr("NUM_MEETING_WORDS") = std::tuple_size_v<io::MeetingWords>;
   module.def(
       "create_meeting_memory",
       [](std::uint16_t num_members) { return io::create_shared_memory(io::meeting_bytes(num_members)).release(); },
@@ -102,7 +105,8 @@ void bind_host_meeting(nb::module_& module) {
       .def_prop_ro("called_s", [](const MemberTimes& times) { return to_seconds(times.called); })
       .def_prop_ro("began_reducing_s", [](const MemberTimes& times) { return to_seconds(times.began_reducing); })
       .def_prop_ro("contributed_s", [](const MemberTimes& times) { return to_seconds(times.contributed); })
-      .def_prop_ro("reduced_s", [](const MemberTimes& times) { return to_seconds(times.reduced); });
+      .def_prop_ro("reduced_s", [](const MemberTimes& times) { return to_seconds(times.reduced); })
+      .def_ro("words", &MemberTimes::words, "What it told the others.");
   nb::class_<MeetingReport>(module, "MeetingReport", "How an operation in shared memory ended.")
       .def_ro("number", &MeetingReport::number)
       .def_ro("status", &MeetingReport::status)
@@ -121,7 +125,7 @@ void bind_host_meeting(nb::module_& module) {
           "next_number", [](HostMeeting& meeting) { return meeting.thread()->next_number(); },
           "The number that the next operation will get.")
       .def("meet", &meet, nb::kw_only(), "kind"_a, "data"_a, "count"_a, "format"_a, "layout"_a, "scale"_a,
-           "deadline_s"_a,
+           "deadline_s"_a, "subject"_a = 0, "words"_a = io::MeetingWords{},
            "Takes part in the next operation, in place. The memory must stay until the operation is reported.")
       .def(
           "wait",

@@ -127,7 +127,8 @@ MeetingReport HostMeeting::met(const MeetingCall& call) {
   MeetingReport report;
   for (std::uint16_t member = 0; member < num_members_; ++member) {
     const Announcement& said = announcement(member);
-    report.members.push_back({said.called, said.began_reducing, said.contributed, said.reduced});
+    report.members.push_back({said.called, said.began_reducing, said.contributed, said.reduced, {}});
+    std::copy(said.words.begin(), said.words.end(), report.members.back().words.begin());
   }
   return report;
 }
@@ -137,6 +138,8 @@ void HostMeeting::announce(const MeetingCall& call) {
   own.count = call.count;
   own.kind = kind_of(call);
   own.scale = std::bit_cast<std::uint64_t>(call.scale);
+  own.subject = call.subject;
+  std::copy(call.words.begin(), call.words.end(), own.words.begin());
   own.called = call.called;
 }
 
@@ -144,7 +147,7 @@ bool HostMeeting::agrees(const MeetingCall& call) {
   std::uint64_t strangers = 0;
   for (std::uint16_t member = 0; member < num_members_; ++member) {
     const Announcement& said = announcement(member);
-    const bool same = said.count == call.count && said.kind == kind_of(call) &&
+    const bool same = said.count == call.count && said.kind == kind_of(call) && said.subject == call.subject &&
                       said.scale == std::bit_cast<std::uint64_t>(call.scale);
     if (!same) strangers |= std::uint64_t{1} << member;
   }

@@ -44,11 +44,16 @@ enum class MeetingKind : std::uint8_t {
   all_gather,      // everybody has everybody's shard
 };
 
+// Something short that goes along with an operation, whatever it is about.
+using MeetingWords = std::array<std::uint64_t, 8>;
+
 struct MeetingCall {
   std::uint8_t* data = nullptr;
   std::size_t count = 0;
   Format format = Format::f32;
-  std::uint32_t layout = 0;  // whatever must be the same on all members
+  std::uint32_t layout = 0;   // whatever must be the same on all members
+  std::uint64_t subject = 0;  // and so must this: what the operation is a part of
+  MeetingWords words{};       // told to all members with it
   MeetingKind kind = MeetingKind::all_reduce;
   double scale = 1;  // of the sum
   Time called = 0;
@@ -60,6 +65,7 @@ struct MemberTimes {  // on the clock that all processes of a host share
   Time began_reducing = 0;
   Time contributed = 0;  // all of it
   Time reduced = 0;
+  MeetingWords words{};
 };
 
 struct MeetingReport {
@@ -99,6 +105,8 @@ class HostMeeting {
     std::atomic<std::uint64_t> count;
     std::atomic<std::uint64_t> kind;  // with format and layout
     std::atomic<std::uint64_t> scale;
+    std::atomic<std::uint64_t> subject;
+    std::array<std::atomic<std::uint64_t>, std::tuple_size_v<MeetingWords>> words;
     std::atomic<Time> called;
     std::atomic<Time> began_reducing;
     std::atomic<Time> contributed;

@@ -149,6 +149,15 @@ class PeerReport:
 class OperationReport:
     """What an operation says about itself when it ends."""
 
+    @staticmethod
+    def lost(*, operation: int, total: int, num_ranks: int, exact: bool, status: Status, culprits: Sequence[int], elapsed_s: float) -> OperationReport:
+        """Of an operation that this rank has nothing of."""
+
+    def spread(self, *, total: int, expected: int, delivered: int, not_received: int, ownerless: int, contributors: int, missing: Sequence[tuple[int, int]], elapsed_s: float) -> OperationReport:
+        """
+        As this one, which was of a shard, with what a whole bucket has come to.
+        """
+
     @property
     def operation(self) -> int: ...
 
@@ -315,7 +324,7 @@ class EndpointSettings:
     """What a job agreed on at join."""
 
     @staticmethod
-    def make(*, rank: int, num_ranks: int, job: int, epoch: int, job_key: bytes, protection: Protection, packets_per_key: int, datagram_bytes: int, early_bytes_cap: int, heartbeat_interval_s: float, silence_limit_s: float, rate_rule: RateRule, num_groups: int = 1) -> EndpointSettings: ...
+    def make(*, rank: int, num_ranks: int, job: int, epoch: int, job_key: bytes, protection: Protection, packets_per_key: int, datagram_bytes: int, early_bytes_cap: int, heartbeat_interval_s: float, silence_limit_s: float, rate_rule: RateRule, num_groups: int = 1, hosts_meet: bool = False) -> EndpointSettings: ...
 
 class Peer:
     """Where a rank can be reached, and which process it is."""
@@ -362,10 +371,18 @@ class Engine:
         The next call takes part in this operation, if it is later than the next; returns which it is.
         """
 
-    def all_reduce(self, *, data: int, count: int, format: Format, layout: int, exact: bool, deadline_s: float, average: bool, early_wait_s: tuple[float, float] = (-1.0, -1.0), samples_us: tuple[int, int] = (0, 0), repair_grace_s: float = -1.0, contributions_within_s: float = 0.0) -> int:
+    def all_reduce(self, *, data: int, count: int, format: Format, layout: int, exact: bool, deadline_s: float, average: bool, early_wait_s: tuple[float, float] = (-1.0, -1.0), samples_us: tuple[int, int] = (0, 0), repair_grace_s: float = -1.0, contributions_within_s: float = 0.0, number: int | None = None, between_groups: bool = False) -> int:
         """
-        Takes part in the next operation, in place. The memory must stay until the operation is reported.
+        Takes part in the next operation, in place, or in one that was reserved. The memory must stay until the operation is reported.
         """
+
+    def reserve(self) -> int:
+        """
+        The number of an operation to be called later; its place in the order is here.
+        """
+
+    def release_number(self, number: int) -> None:
+        """What was reserved will not be called."""
 
     def has_ended(self, operation: int) -> bool:
         """Would `wait` have its report at once?"""
@@ -415,6 +432,8 @@ def interface_holding(address: str) -> str:
 
 MAX_MEETING_MEMBERS: int = 64
 
+NUM_MEETING_WORDS: int = 8
+
 def create_meeting_memory(num_members: int) -> int:
     """
     A descriptor of memory in which so many ranks can meet. It has no name; the caller closes it.
@@ -449,6 +468,10 @@ class MemberTimes:
 
     @property
     def reduced_s(self) -> float: ...
+
+    @property
+    def words(self) -> list[int]:
+        """What it told the others."""
 
 class MeetingReport:
     """How an operation in shared memory ended."""
@@ -492,7 +515,7 @@ class HostMeeting:
     def next_number(self) -> int:
         """The number that the next operation will get."""
 
-    def meet(self, *, kind: MeetingKind, data: int, count: int, format: Format, layout: int, scale: float, deadline_s: float) -> int:
+    def meet(self, *, kind: MeetingKind, data: int, count: int, format: Format, layout: int, scale: float, deadline_s: float, subject: int = 0, words: Sequence[int] = [0, 0, 0, 0, 0, 0, 0, 0]) -> int:
         """
         Takes part in the next operation, in place. The memory must stay until the operation is reported.
         """

@@ -80,17 +80,20 @@ class Config:
 
     hierarchy: int | HierarchyName = "off"
     """In how many groups of neighbouring ranks an all-reduce is hierarchical: summed within each group, then between the
-    groups. Default `off`: all ranks at once. `auto`: by host where all hosts hold the same number of ranks, more than
+    groups. Default `off`: all ranks at once, unless those of a host sum in `shared_memory`. `auto`: by host where all hosts hold the same number of ranks, more than
     one, and else, from 16 ranks on, so that there are fewest rounds. Must be the same on every rank; shards are even
     then. Fewer, larger messages: 64 ranks in 8 groups take 28 rounds instead of 126. Cost: a gradient takes four steps
     instead of two, so twice as much of it is lost on a lossy network, and a rank that dies costs its group a whole
     shard until the job goes on without it."""
 
     shared_memory: bool = True
-    """Let ranks meet in shared memory instead of over the network when all of them are on one host and no `deadline_ms`
-    is given. Default true. Must be the same on every rank. Averages are then exact, in every gradient's own dtype
-    (`wire` and `hadamard` have nothing to do), and wait for the slowest rank, at most `exact_deadline_ms`. Cost: that
-    wait; give a `deadline_ms` to go on without a late rank. A few MiB of memory for all of them, 64 at most."""
+    """Let the ranks of a host meet in shared memory instead of over the network, when no `deadline_ms` is given. Default
+    true. Must be the same on every rank. With all ranks on one host averages are then exact, in every gradient's own
+    dtype (`wire` and `hadamard` have nothing to do), and wait for the slowest rank, at most `exact_deadline_ms`. With
+    several hosts that hold the same number of neighbouring ranks, more than one, and `hierarchy` off, each host sums in
+    memory, waiting as long, and only the sums go over the network, bounded as ever; where half of the ranks or more are
+    missing in a sum, it counts as lost. Else it is not used. Cost: that wait; give a `deadline_ms` to go on without a
+    late rank. A few MiB of memory for all ranks of a host, 64 at most."""
 
     rate_rule: RateRuleName = "model"
     """What the sending rate of a path follows: `model` (default), the largest delivery rate seen (after BBR), or `delay`,

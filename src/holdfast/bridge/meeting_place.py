@@ -1,6 +1,6 @@
-"""How the ranks of one host get to the same shared memory: rank 0 makes it, and hands it to the others.
+"""How the ranks of one host get to the same shared memory: the first of them makes it, and hands it to the others.
 
-It has no name in any file system, so nothing is left of it whoever is killed. Rank 0 listens on a Unix socket with a
+It has no name in any file system, so nothing is left of it whoever is killed. The first listens on a Unix socket with a
 random name, which lives as long as the socket and in this network namespace only (that is what "one host" means here),
 and gives the memory to processes of its own user, who in turn take it from such a process only. Where that cannot be
 done on every rank, none uses it.
@@ -15,44 +15,49 @@ import re
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from holdfast import _native
 from holdfast.bridge.board import Board
 
 logger = logging.getLogger(__name__)
 
-_HOST = 0
 _MET = b"met"
 _NAME = re.compile(rb"[0-9a-f]{32}")
-# How long rank 0 waits for a connection before it looks whether all have come.
+# How long the first rank waits for a connection before it looks whether all have come.
 _LISTEN_S = 0.05
 # A process that has connected sends and reads one byte; one that does not is no rank.
 _HAND_OVER_S = 5.0
 
 
-def meet_in_shared_memory(board: Board) -> _native.HostMeeting | None:
-    """A collective. None: at least one rank could not, and every rank knows."""
-    if not 1 < board.num_ranks <= _native.MAX_MEETING_MEMBERS:
+def meet_in_shared_memory(board: Board, host_ranks: range, num_meetings: int) -> list[_native.HostMeeting] | None:
+    """A collective of all ranks, each with those of its own host. None: at least one could not, and every rank knows."""
+    if not 1 < len(host_ranks) <= _native.MAX_MEETING_MEMBERS:
         return None
+    first, member = host_ranks[0], board.rank - host_ranks[0]
     with contextlib.ExitStack() as stack:
-        meeting, trouble = None, ""
+        meetings: list[_native.HostMeeting] = []
+        trouble = ""
         try:
-            memory = stack.enter_context(_offered(board) if board.rank == _HOST else _taken(board))
-            meeting = _native.HostMeeting(descriptor=memory, member=board.rank, num_members=board.num_ranks)
+            memories = stack.enter_context(
+                _offered(board, len(host_ranks), num_meetings) if member == 0 else _taken(board, first, num_meetings)
+            )
+            for memory in memories:
+                meeting = _native.HostMeeting(descriptor=memory, member=member, num_members=len(host_ranks))
+                meetings.append(meeting)
         except (OSError, ValueError, RuntimeError) as error:
             trouble = f": {error}"
         try:
-            board.publish("met", _MET if meeting is not None else b"")
+            board.publish("met", _MET if len(meetings) == num_meetings else b"")
             strangers = [rank for rank, said in enumerate(board.wait_for_all("met")) if said != _MET]
         except BaseException:
-            _leave(meeting)
+            _leave(meetings)
             raise
     if not strangers:
-        return meeting
-    _leave(meeting)
+        return meetings
+    _leave(meetings)
     logger.warning(
-        "[rank %d] no shared memory, averages go over loopback: rank %s could not take part%s",
+        "[rank %d] no shared memory, averages go over the network: rank %s could not take part%s",
         board.rank,
         ", ".join(map(str, strangers)),
         trouble,
@@ -60,37 +65,39 @@ def meet_in_shared_memory(board: Board) -> _native.HostMeeting | None:
     return None
 
 
-def _leave(meeting: _native.HostMeeting | None) -> None:
-    if meeting is not None:
+def _leave(meetings: Sequence[_native.HostMeeting]) -> None:
+    for meeting in meetings:
         meeting.close()
 
 
 @contextlib.contextmanager
-def _offered(board: Board) -> Iterator[int]:
+def _offered(board: Board, num_members: int, num_memories: int) -> Iterator[list[int]]:
     """New memory, given to every process of this user that asks, as long as the context lasts."""
     with contextlib.ExitStack() as stack:
         name = b""
         try:
-            memory = _native.create_meeting_memory(board.num_ranks)
-            stack.callback(os.close, memory)
+            memories: list[int] = []
+            for _ in range(num_memories):
+                memories.append(_native.create_meeting_memory(num_members))
+                stack.callback(os.close, memories[-1])
             listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
             unpublished = _native.random_bytes(16).hex().encode()
             listener.bind(_address(unpublished))
-            listener.listen(board.num_ranks)
+            listener.listen(num_members)
             name = unpublished
         finally:
             board.publish("memory", name)
         over = threading.Event()
-        giving = threading.Thread(target=_give, args=(listener, memory, over), name="join-memory", daemon=True)
+        giving = threading.Thread(target=_give, args=(listener, memories, over), name="join-memory", daemon=True)
         giving.start()
         try:
-            yield memory
+            yield memories
         finally:
             over.set()
             giving.join()
 
 
-def _give(listener: socket.socket, memory: int, over: threading.Event) -> None:
+def _give(listener: socket.socket, memories: Sequence[int], over: threading.Event) -> None:
     listener.settimeout(_LISTEN_S)
     while not over.is_set():
         with contextlib.suppress(OSError):
@@ -98,25 +105,26 @@ def _give(listener: socket.socket, memory: int, over: threading.Event) -> None:
             with connection:
                 connection.settimeout(_HAND_OVER_S)
                 _require_own_user(connection)
-                socket.send_fds(connection, [b"m"], [memory])
+                socket.send_fds(connection, [b"m"], memories)
 
 
 @contextlib.contextmanager
-def _taken(board: Board) -> Iterator[int]:
-    name = board.read("memory", _HOST)
+def _taken(board: Board, first: int, num_memories: int) -> Iterator[list[int]]:
+    name = board.read("memory", first)
     if not _NAME.fullmatch(name):
-        raise OSError("rank 0 offers none")
+        raise OSError(f"rank {first} offers none")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(board.seconds_left())
         connection.connect(_address(name))
         _require_own_user(connection)
-        _, descriptors, _, _ = socket.recv_fds(connection, 1, 1)
-    if not descriptors:
-        raise OSError("rank 0 did not hand it over")
+        _, descriptors, _, _ = socket.recv_fds(connection, 1, num_memories)
     try:
-        yield descriptors[0]
+        if len(descriptors) != num_memories:
+            raise OSError(f"rank {first} did not hand it over")
+        yield descriptors
     finally:
-        os.close(descriptors[0])
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
 def _address(name: bytes) -> bytes:

@@ -18,7 +18,7 @@ from holdfast import _native
 from holdfast.bridge.board import Board, Store
 from holdfast.bridge.meeting_place import meet_in_shared_memory
 from holdfast.config import Config
-from holdfast.control.topology import choose_groups
+from holdfast.control.topology import choose_groups, ranks_per_host
 from holdfast.errors import ConfigError, JoinError, KeyMismatch, LoopbackAcrossHosts
 from holdfast.key_file import KEY_BYTES, RECIPE, UnusableKey, read_key
 from holdfast.link import interface
@@ -78,6 +78,8 @@ def _join(board: Board, *, config: Config, step_bytes: int, epoch: int, record: 
     identities = [introduction.host_identity for introduction in introductions]
     grouping = choose_groups(config.hierarchy, identities)
     single_host = len(set(identities)) == 1
+    # A deadline asks for an average that is there in time; in shared memory it is there when all have come.
+    shares = config.shared_memory and config.deadline_ms is None
     if config.protection == "insecure":
         _allow_insecure(single_host)
 
@@ -107,6 +109,8 @@ def _join(board: Board, *, config: Config, step_bytes: int, epoch: int, record: 
             datagram_bytes=_agree_on_datagram(board, ranks, rank, config),
             num_groups=grouping.num_groups,
             groups_reason=grouping.reason,
+            # A recording knows nothing of memory.
+            ranks_per_host=ranks_per_host(identities) if config.hierarchy == "off" and shares and not record else 1,
         )
         link = Link(engine, agreement, config, step_bytes=step_bytes, record=record)
     except BaseException:
@@ -119,10 +123,10 @@ def _join(board: Board, *, config: Config, step_bytes: int, epoch: int, record: 
         # dead one is to blame.
         joined = board.wait_for_all("joined", suspects=lambda: link.peers_in(_native.PeerState.dead))
         _check_said(joined, rank)
-        # A deadline asks for an average that is there in time; in shared memory it is there when all have come.
-        fits = single_host and config.deadline_ms is None
-        if config.shared_memory and fits and (meeting := meet_in_shared_memory(board)) is not None:
-            link.enter(meeting)
+        if single_host and shares and (met := meet_in_shared_memory(board, range(board.num_ranks), 1)) is not None:
+            link.enter(*met)
+        if agreement.ranks_per_host > 1 and (met := meet_in_shared_memory(board, agreement.host_ranks, 2)) is not None:
+            link.enter_host(*met)
     except BaseException:
         link.close()
         raise

@@ -71,6 +71,13 @@ class HardBound:
         return cls(t_b_ms, before.num_bytes, before.floor_ms, reason)
 
     @classmethod
+    def of_more_bytes(cls, before: HardBound, ratio: float) -> HardBound:
+        """When the same buckets begin to take more bytes over the network."""
+        t_b_ms = before.t_b_ms * ratio
+        reason = f"t_B {t_b_ms:.1f} ms a stage: {before.t_b_ms:.1f} ms for {ratio:.1f} times as many bytes"
+        return cls(t_b_ms, before.num_bytes, before.floor_ms, reason)
+
+    @classmethod
     def loaded(cls, t_b_ms: float, num_bytes: int, floor_ms: float) -> HardBound:
         """As an earlier run found it."""
         of = f" of {num_bytes:,} bytes" if num_bytes else ""

@@ -44,6 +44,13 @@ def choose_groups(hierarchy: int | str, hosts: Sequence[str]) -> Grouping:
     return _by_host(hosts) or _by_rounds(hosts)
 
 
+def ranks_per_host(hosts: Sequence[str]) -> int:
+    """How many ranks each of several hosts holds, if it is the same number for all, and they are neighbours; else 1."""
+    sizes = [len(list(run)) for _, run in groupby(hosts)]
+    alike = len(set(sizes)) == 1 and len(sizes) == len(set(hosts)) > 1
+    return sizes[0] if alike else 1
+
+
 def _as_given(num_groups: int, num_ranks: int) -> Grouping:
     possible = possible_groups(num_ranks)
     if num_groups not in possible:

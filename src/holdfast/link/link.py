@@ -6,7 +6,7 @@ import contextlib
 import logging
 import math
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast import _native
@@ -52,10 +52,18 @@ class Agreement:
     num_groups: int = 1
     """Of neighbouring ranks, in which operations are hierarchical; 1: all ranks are one."""
     groups_reason: str = "all ranks are one group"
+    ranks_per_host: int = 1
+    """Neighbouring ranks that are to meet in shared memory on each of several hosts; 1: none."""
 
     @property
     def num_ranks(self) -> int:
         return len(self.ranks)
+
+    @property
+    def host_ranks(self) -> range:
+        """Those of this rank's host, where hosts meet."""
+        first = self.rank - self.rank % self.ranks_per_host
+        return range(first, first + self.ranks_per_host)
 
     @property
     def num_shards(self) -> int:
@@ -120,8 +128,11 @@ class Link:
         self.agreement = agreement
         self.config = config
         self.meeting: _native.HostMeeting | None = None
+        self.host_meetings: tuple[_native.HostMeeting, _native.HostMeeting] | None = None
+        self._leave: list[Callable[[], object]] = []
         self._finalizer = weakref.finalize(self, engine.close)
         own_host = agreement.ranks[agreement.rank].host_identity
+        hosts_meet = agreement.ranks_per_host > 1
         settings = _native.EndpointSettings.make(
             rank=agreement.rank,
             num_ranks=agreement.num_ranks,
@@ -135,7 +146,8 @@ class Link:
             heartbeat_interval_s=config.heartbeat_ms / 1e3,
             silence_limit_s=config.silence_limit_ms / 1e3,
             rate_rule=getattr(_native.RateRule, config.rate_rule),
-            num_groups=agreement.num_groups,
+            num_groups=agreement.num_groups if not hosts_meet else agreement.num_ranks // agreement.ranks_per_host,
+            hosts_meet=hosts_meet,
         )
         peers = [
             _native.Peer(rank.host, rank.port, rank.process, rank.host_identity == own_host) for rank in agreement.ranks
@@ -161,14 +173,20 @@ class Link:
     def enter(self, meeting: _native.HostMeeting) -> None:
         """All ranks are on this host and can average in shared memory; the datagrams tell who is alive."""
         self.meeting = meeting
-        self._leave = weakref.finalize(self, meeting.close)
+        self._leave.append(weakref.finalize(self, meeting.close))
+
+    def enter_host(self, sums: _native.HostMeeting, spreads: _native.HostMeeting) -> None:
+        """The ranks of every host can sum in shared memory, and hand round what came from the other hosts."""
+        self.host_meetings = sums, spreads
+        self._leave += [weakref.finalize(self, meeting.close) for meeting in (sums, spreads)]
 
     @property
     def divides_unevenly(self) -> bool:
         """Shards may be of different sizes. With two ranks no division is faster than another, what time decides is
-        not deterministic, and groups have even shards."""
+        not deterministic, and groups and hosts have even shards."""
         config = self.config
         possible = 2 < self.num_ranks <= MAX_UNEVEN_RANKS and self.agreement.num_groups == 1
+        possible = possible and self.host_meetings is None
         return config.uneven_shards and not config.deterministic and possible
 
     @property
@@ -309,5 +327,5 @@ class Link:
     def close(self) -> None:
         """Says goodbye to the peers and ends the threads. Harmless when repeated."""
         self._finalizer()
-        if self.meeting is not None:
-            self._leave()
+        for leave in self._leave:
+            leave()

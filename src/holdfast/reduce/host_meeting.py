@@ -74,13 +74,27 @@ class HostMeeting:
         """Everybody's sum or average, in place."""
         return self._start(_native.MeetingKind.all_reduce, memory, deadline_ms, layout, bucket, average, asked_exact)
 
-    def start_sum_of_shards(self, memory: Memory, *, deadline_ms: float, layout: int = 0) -> MeetingPending:
-        """The first half: the sum of this rank's shard, in place. What is around it stays as it was."""
-        return self._start(_native.MeetingKind.reduce_scatter, memory, deadline_ms, layout)
+    def start_sum_of_shards(
+        self, memory: Memory, *, deadline_ms: float, layout: int = 0, average: bool = False, subject: int = 0
+    ) -> MeetingPending:
+        """The first half: the sum or average of this rank's shard, in place. What is around it stays as it was.
 
-    def start_exchange_of_shards(self, memory: Memory, *, deadline_ms: float, layout: int = 0) -> MeetingPending:
-        """The second half: every rank's shard, each in its place."""
-        return self._start(_native.MeetingKind.all_gather, memory, deadline_ms, layout)
+        `subject`, whatever the sum is a part of, must be the same on all ranks.
+        """
+        kind = _native.MeetingKind.reduce_scatter
+        return self._start(kind, memory, deadline_ms, layout, average=average, subject=subject)
+
+    def start_exchange_of_shards(
+        self,
+        memory: Memory,
+        *,
+        deadline_ms: float,
+        layout: int = 0,
+        subject: int = 0,
+        words: Sequence[int] | None = None,
+    ) -> MeetingPending:
+        """The second half: every rank's shard, each in its place, and eight words of each in the report."""
+        return self._start(_native.MeetingKind.all_gather, memory, deadline_ms, layout, subject=subject, words=words)
 
     def _start(
         self,
@@ -91,6 +105,8 @@ class HostMeeting:
         bucket: int | None = None,
         average: bool = False,
         asked_exact: bool = True,
+        subject: int = 0,
+        words: Sequence[int] | None = None,
     ) -> MeetingPending:
         called_s = time.monotonic()
         with self.link.errors_named():
@@ -102,6 +118,8 @@ class HostMeeting:
                 layout=layout,
                 scale=1 / len(self.ranks) if average else 1.0,
                 deadline_s=require_finite(deadline_ms) / 1e3,
+                subject=subject,
+                words=[0] * _native.NUM_MEETING_WORDS if words is None else words,
             )
         pending = MeetingPending(
             operation=number,
@@ -154,8 +172,12 @@ class HostMeeting:
             del self._in_flight[pending.operation]
         return report
 
+    def give_up(self, status: _native.Status, culprits: Sequence[int]) -> None:
+        """The operation under way, or the next one, fails on all ranks, unless it is done already."""
+        with self.link.errors_named():
+            self._native.give_up(status, [self.ranks.index(rank) for rank in culprits])
+
     def _blame_the_dead(self) -> None:
         gone = self.link.gone_peers() & set(self.ranks)
         if gone:
-            with self.link.errors_named():
-                self._native.give_up(_native.Status.peer_dead, [self.ranks.index(rank) for rank in sorted(gone)])
+            self.give_up(_native.Status.peer_dead, sorted(gone))

@@ -10,6 +10,7 @@ from holdfast.control.hadamard_switch import HadamardSwitch
 from holdfast.control.hard_bound import HardBound
 from holdfast.link.link import Link
 from holdfast.outcome import Outcome
+from holdfast.reduce.host_groups import HostGroups
 from holdfast.reduce.pending import Memory, Pending
 from holdfast.reduce.shared_memory import SharedMemoryAllReduce
 from holdfast.reduce.transpose import Position, TransposeAllReduce
@@ -53,5 +54,7 @@ class Reducer(Protocol):
 
 
 def reducer_for(link: Link) -> Reducer:
-    """In shared memory where all ranks have met, else over the network."""
-    return TransposeAllReduce(link) if link.meeting is None else SharedMemoryAllReduce(link, link.meeting)
+    """In shared memory where all ranks have met, in part where those of each host have, else over the network."""
+    if link.meeting is not None:
+        return SharedMemoryAllReduce(link, link.meeting)
+    return TransposeAllReduce(link, None if link.host_meetings is None else HostGroups(link, *link.host_meetings))

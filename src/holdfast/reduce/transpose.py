@@ -19,6 +19,7 @@ from holdfast.errors import OperationError
 from holdfast.link.link import Link
 from holdfast.outcome import Outcome
 from holdfast.reduce.agreement import Agreement, Topic
+from holdfast.reduce.host_groups import HostGroups, Way
 from holdfast.reduce.pending import Memory, Pending
 from holdfast.reduce.report import (
     contribution_rates,
@@ -59,10 +60,15 @@ class TransposeAllReduce:
 
     Without a given deadline operations run exactly until the largest bucket has been reduced often enough; then the
     ranks exchange how long its stages took, and the bound of all later operations follows.
+
+    Where the ranks of each host meet in shared memory, it is what goes between the `hosts` that is bounded.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, hosts: HostGroups | None = None) -> None:
         self.link = link
+        self._hosts = hosts
+        self._way: Way = link.engine if hosts is None else hosts
+        self._bounds_hosts = hosts is not None  # the bound was found between them
         self.config = link.config
         self.adaptation: Adaptation | None = None
         self._warmup: dict[int, Pending] = {}  # started and not yet finished
@@ -144,14 +150,14 @@ class TransposeAllReduce:
     def resume(self, next_operation: int, num_calls: int) -> int:
         """Goes on from where another rank is: this one was away meanwhile. Returns the number of the next operation."""
         with self.link.errors_named():
-            next_operation = self.link.engine.skip_to(next_operation)
+            next_operation = self._way.skip_to(next_operation)
         if self._agreement is not None:
             self._agreement.resume(num_calls)
         return next_operation
 
     def _next_operation(self) -> int:
         with self.link.errors_named():
-            return self.link.engine.next_operation
+            return self._way.next_operation
 
     def finish(self, pending: Pending) -> Outcome:
         """Waits for the end, which comes by the deadline."""
@@ -167,7 +173,7 @@ class TransposeAllReduce:
     def _release_abandoned(self) -> None:
         for operation in list(self._abandoned):
             with self.link.errors_named():
-                ended = self.link.engine.wait(operation, 0.0) is not None
+                ended = self._way.wait(operation, 0.0) is not None
             if ended:
                 self._abandoned.discard(operation)
                 self._in_flight.pop(operation, None)
@@ -180,12 +186,13 @@ class TransposeAllReduce:
         exact: bool,
         average: bool,
     ) -> Pending:
+        self._widen_without_hosts()
         key = (layout, memory.num_bytes)
         bytes_ahead = 0 if exact else self._bytes_under_way()
         timing = None if exact or self.adaptation is None else self.adaptation.timing(key, bytes_ahead)
         deadline_ms = self.config.exact_deadline_ms if timing is None else 2 * timing.stage_ms
         with self.link.errors_named():
-            operation = self.link.engine.all_reduce(
+            operation = self._way.all_reduce(
                 data=memory.address,
                 count=memory.count,
                 format=memory.format,
@@ -197,20 +204,20 @@ class TransposeAllReduce:
             )
         self._in_flight[operation] = memory
         early_wait_ms = None if timing is None else timing.early_wait_ms
+        if self._hosts is not None and not self._hosts.left:
+            deadline_ms = self.config.exact_deadline_ms  # the ranks of a host wait for each other
         return Pending(operation, bucket, memory, exact, deadline_ms, key, early_wait_ms, bytes_ahead)
 
     def _bytes_under_way(self) -> int:
         with self.link.errors_named():
             return sum(
-                memory.num_bytes
-                for operation, memory in self._in_flight.items()
-                if not self.link.engine.has_ended(operation)
+                memory.num_bytes for operation, memory in self._in_flight.items() if not self._way.has_ended(operation)
             )
 
     def _finish(self, pending: Pending) -> Outcome:
         try:
             with self.link.errors_named():
-                report = self.link.engine.wait(pending.operation, pending.deadline_ms / 1e3 + _GRACE_S)
+                report = self._way.wait(pending.operation, pending.deadline_ms / 1e3 + _GRACE_S)
         except BaseException:
             self.abandon(pending)
             raise
@@ -307,7 +314,7 @@ class TransposeAllReduce:
 
     def _poll_view_exchange(self, operation: int) -> list[list[float]] | None:
         with self.link.errors_named():
-            report = self.link.engine.wait(operation, 0.0)
+            report = self._way.wait(operation, 0.0)
         if report is None:
             return None
         _, values = self._exchanges.pop(operation)
@@ -353,6 +360,14 @@ class TransposeAllReduce:
         if self.link.num_ranks > 1:
             logger.info("[rank %d] %s", self.link.rank, bound.reason)
 
+    def _widen_without_hosts(self) -> None:
+        """What was measured while the ranks of a host met in shared memory is too little for all of them."""
+        if self._hosts is None or not self._hosts.left or not self._bounds_hosts:
+            return
+        self._bounds_hosts = False
+        if self.adaptation is not None:
+            self.adopt(HardBound.of_more_bytes(self.adaptation.bound, self._hosts.more_bytes_among_all))
+
     def _publish(self, adaptation: Adaptation) -> None:
         """What holds for operations that a peer opens before this rank calls them."""
         self._credit = adaptation.credit
@@ -381,7 +396,8 @@ class TransposeAllReduce:
                 "and what 95 % of their stages took will be t_B, the longest that a stage may last",
                 f"incast: the credit is how many may send to this rank at once; {at_once} until the bound is known",
             ]
-        groups = [] if self.link.num_ranks == 1 else [f"groups: {self.link.agreement.groups_reason}"]
+        reason = self.link.agreement.groups_reason if self._hosts is None else self._hosts.explain()
+        groups = [] if self.link.num_ranks == 1 else [f"groups: {reason}"]
         shards = [] if self.slow_ranks is None else [f"shards: {self.slow_ranks.explain()}"]
         return [*self.adaptation.explain(), *groups, *shards]
 
