@@ -120,3 +120,43 @@ def test_a_model_trains_in_shared_memory_as_it_does_over_the_network(run_ranks) 
     (network, _, _, over_memory), _ = run_ranks(trains, 2, {"shared_memory": False}, group=True)
     assert not over_memory
     assert first == pytest.approx(network, abs=1e-6)
+
+
+def trains_on_two_hosts(member: Member, settings: dict[str, Any]) -> tuple[list[float], str]:
+    interface.host_identity = lambda: f"host-{member.rank // 2}"
+    interface.is_loopback = lambda _address: False
+    torch.manual_seed(0)
+    model = DistributedDataParallel(
+        torch.nn.Sequential(torch.nn.Linear(40, 60), torch.nn.BatchNorm1d(60), torch.nn.Linear(60, 3)),
+        bucket_cap_mb=0.005,
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    # No scheduler's whim is to lose anything.
+    ample = {"interface": "lo", "warmup_operations": 2, "deadline_floor_ms": 8_000.0}
+    handle = holdfast.attach(model, optimizer, **ample, **settings)
+    torch.manual_seed(member.rank)
+    for _ in range(8):
+        optimizer.zero_grad()
+        model(torch.randn(8, 40)).square().mean().backward()
+        optimizer.step()
+    assert handle.summary().delivered_ratio == 1.0
+    assert any(not outcome.exact for outcome in handle.outcomes())
+    text = handle.explain()
+    values = [value for parameter in model.parameters() for value in parameter.detach().flatten().tolist()]
+    handle.detach()
+    return values, text
+
+
+def test_a_model_trains_on_several_hosts_whose_ranks_meet(run_ranks) -> None:
+    results = run_ranks(trains_on_two_hosts, 4, {"shared_memory": True}, group=True)
+    assert all("2 hosts of 2 ranks: summed in shared memory" in text for _, text in results)
+    assert all(values == results[0][0] for values, _ in results)
+    (network, text), *_ = run_ranks(trains_on_two_hosts, 4, {"shared_memory": False}, group=True)
+    assert "shared memory" not in text
+    assert results[0][0] == pytest.approx(network, abs=1e-5)
+
+
+def test_what_goes_between_hosts_may_be_narrow_and_encoded(run_ranks) -> None:
+    settings = {"shared_memory": True, "wire": "bf16", "hadamard": "on"}
+    results = run_ranks(trains_on_two_hosts, 4, settings, group=True)
+    assert all(values == results[0][0] for values, _ in results)
