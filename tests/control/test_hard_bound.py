@@ -92,3 +92,12 @@ def test_a_given_deadline_is_halved_and_holds_for_every_bucket() -> None:
     bound = HardBound.given(30.0)
     assert [bound.stage_ms(num_bytes) for num_bytes in (1, MEBIBYTE, 1 << 30)] == [15.0] * 3
     assert bound.reason == "t_B 15.0 ms a stage: half of the 30 ms given"
+
+
+def test_more_bytes_take_longer_in_proportion() -> None:
+    before = HardBound.loaded(40.0, 1_000, 10.0)
+    after = HardBound.of_more_bytes(before, 3.0)
+    assert after.stage_ms(1_000) == 120.0
+    assert after.stage_ms(500) == 60.0
+    assert after.stage_ms(1) == 10.0
+    assert "40.0 ms for 3.0 times as many bytes" in after.reason

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.control.topology import MANY_RANKS, choose_groups, num_rounds, possible_groups
+from holdfast.control.topology import MANY_RANKS, choose_groups, num_rounds, possible_groups, ranks_per_host
 from holdfast.errors import ConfigError
 
 
@@ -77,3 +77,11 @@ def test_a_given_number_is_taken_whatever_the_hosts() -> None:
 def test_groups_of_different_sizes_or_of_one_rank_are_refused(groups: int, num_ranks: int) -> None:
     with pytest.raises(ConfigError, match=f"{groups} groups"):
         choose_groups(groups, hosts(*[1] * num_ranks))
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [("aabb", 2), ("aaabbbccc", 3), ("aaaa", 1), ("abcd", 1), ("aab", 1), ("abab", 1), ("aabbaa", 1), ("a", 1)],
+)
+def test_hosts_meet_where_each_holds_as_many_neighbours(where: str, expected: int) -> None:
+    assert ranks_per_host(where) == expected

@@ -100,11 +100,10 @@ HF_CASE(parameters_are_kept_for_what_is_reserved) {
   auto data = shards(4);
   for (std::uint16_t rank = 0; rank < 4; ++rank) {
     network[rank].reserve();
+    if (rank >= 2) continue;  // whose agreement comes later
     Parameters encoded;
     encoded.from_operation = 1;
     encoded.encoded = true;
-    network[rank].publish(encoded);
-    encoded.from_operation = 2;
     network[rank].publish(encoded);
   }
   for (std::uint16_t rank = 0; rank < 3; ++rank) network[rank].call(network.now, between(data[rank], 0));
@@ -164,11 +163,13 @@ HF_CASE(an_exact_part_between_hosts_fails_when_any_rank_of_the_job_is_gone) {
   Network network = two_ranks_each(2);
   network.join();
   auto data = shards(4);
-  network[0].call(network.now, between(data[0], network[0].reserve(), Delivery::exact));
+  Call call = between(data[0], network[0].reserve(), Delivery::exact);
+  call.deadline = 60 * second;
+  network[0].call(network.now, call);
   network.frozen[3] = true;  // not a counterpart of rank 0, but its host will not have the sum
   network.run_for(20 * limit);
   HF_EQUAL(network.reports[0].size(), 1u);
-  HF_CHECK(network.reports[0].front().status != Status::done);
+  HF_CHECK(network.reports[0].front().status == Status::peer_dead);
 }
 
 HF_CASE(what_is_released_leaves_nothing_open) {

@@ -266,13 +266,13 @@ class HostGroups:
         return True
 
     def _on_summed(self, operation: _Operation, summed: _native.MeetingReport) -> None:
-        engine, shard = self.link.engine, operation.shard
+        engine, memory, shard = self.link.engine, operation.memory, operation.shard
+        call = {**operation.call, "deadline_s": min(operation.call["deadline_s"], self._left_s(operation))}
         if summed.status == _native.Status.done:
             if shard.count == 0:
                 engine.release_number(operation.number)
                 operation.of_shard = self._nothing_of(operation, 0, _native.Status.done, [])
                 return
-            call = {**operation.call, "deadline_s": min(operation.call["deadline_s"], self._left_s(operation))}
             engine.all_reduce(
                 data=shard.address, count=shard.count, number=operation.number, between_groups=True, **call
             )
@@ -282,8 +282,7 @@ class HostGroups:
             engine.release_number(operation.number)
             self._lose_here(operation, summed.status, [self._sums.ranks[member] for member in summed.culprits])
             return
-        memory = operation.memory
-        engine.all_reduce(data=memory.address, count=memory.count, number=operation.number, **operation.call)
+        engine.all_reduce(data=memory.address, count=memory.count, number=operation.number, **call)
         operation.among_all = True
 
     def _start_spreading(
