@@ -59,6 +59,7 @@ class Way(Protocol):
         early_wait_s: tuple[float, float] = ...,
         samples_us: tuple[int, int] = ...,
         repair_grace_s: float = ...,
+        contributions_within_s: float = ...,
     ) -> int: ...
 
     def has_ended(self, operation: int) -> bool: ...
