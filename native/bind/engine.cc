@@ -458,6 +458,9 @@ void bind_engine(nb::module_& module) {
              const auto changes = engine.reactor()->take_peer_changes();
              return std::vector<PeerChange>(changes.begin(), changes.end());
            })
+      .def(
+          "peer_states", [](Engine& engine) { return engine.reactor()->peer_states(); },
+          "By rank, as of the last changes; the own is of no account. Answered at once.")
       .def("snapshot",
            [](Engine& engine) {
              const auto reactor = engine.reactor();

@@ -55,7 +55,8 @@ Reactor::Reactor(std::unique_ptr<UdpSocket> socket, const EndpointSettings& sett
       peers_(std::move(peers)),
       endpoint_(settings, now),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
-      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      peer_states_(settings.num_ranks, PeerState::joining) {
   if (record) {
     trace_ = std::make_unique<TraceWriter>(settings, now, [this](std::span<const std::uint8_t> piece) {
       recording_.insert(recording_.end(), piece.begin(), piece.end());
@@ -212,6 +213,11 @@ void Reactor::publish(const Parameters& parameters) { submit(parameters, num_tas
 std::deque<PeerChange> Reactor::take_peer_changes() {
   const std::lock_guard lock(mutex_);
   return std::exchange(peer_changes_, {});
+}
+
+std::vector<PeerState> Reactor::peer_states() const {
+  const std::lock_guard lock(mutex_);
+  return peer_states_;
 }
 
 std::string Reactor::failure() const {
@@ -409,6 +415,7 @@ void Reactor::deliver() {
   for (OperationReport& report : reports) reports_.push_back(std::move(report));
   for (Note& note : notes) notes_[note.channel].push_back(std::move(note));
   for (const SentNote& note : fates) note_fates_[note.ticket] = note.fate;
+  for (const PeerChange& change : changes) peer_states_[change.peer] = change.state;
   peer_changes_.insert(peer_changes_.end(), changes.begin(), changes.end());
   keep_newest(reports_);
   keep_newest(note_fates_);

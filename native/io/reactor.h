@@ -83,6 +83,8 @@ class Reactor {
 
   void publish(const Parameters& parameters);
   std::deque<PeerChange> take_peer_changes();
+  // By rank, as of the last changes: without a question to the thread, which may be busy sending.
+  std::vector<PeerState> peer_states() const;
   Snapshot snapshot();
   // Afterwards no thread, no socket and none of the callers' memory is in use.
   void stop();
@@ -160,6 +162,7 @@ class Reactor {
   std::map<std::uint32_t, NoteFate> note_fates_;     // by ticket
   std::map<std::uint32_t, std::deque<Note>> notes_;  // by channel
   std::deque<PeerChange> peer_changes_;
+  std::vector<PeerState> peer_states_;  // by rank; the own is of no account
   bool joined_ = false;
   bool stopped_ = false;
   std::string failure_;

@@ -404,6 +404,11 @@ class Engine:
 
     def take_peer_changes(self) -> list[PeerChange]: ...
 
+    def peer_states(self) -> list[PeerState]:
+        """
+        By rank, as of the last changes; the own is of no account. Answered at once.
+        """
+
     def snapshot(self) -> Snapshot: ...
 
     def failure(self) -> str:

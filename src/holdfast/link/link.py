@@ -234,7 +234,10 @@ class Link:
         return self.peers_in(_native.PeerState.dead, _native.PeerState.left)
 
     def peers_in(self, *states: _native.PeerState) -> set[int]:
-        return {peer.rank for peer in self.snapshot().peers if peer.state in states}
+        self.require_open()
+        with self.errors_named():
+            now = self.engine.peer_states()
+        return {rank for rank, state in enumerate(now) if state in states and rank != self.rank}
 
     def require_open(self) -> None:
         with self.errors_named():
