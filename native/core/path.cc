@@ -14,7 +14,7 @@ constexpr Duration max_probe_interval = 100 * millisecond;
 constexpr Duration min_end_spacing = 500 * microsecond;
 // While joining, pings go out more often, so that forming a job does not wait for a heartbeat.
 constexpr Duration joining_ping_interval = 20 * millisecond;
-constexpr std::uint32_t small_note_bytes = 16 * 1024;
+constexpr std::uint32_t small_message_bytes = 16 * 1024;
 constexpr std::uint64_t acknowledged_span = 1 << 16;  // older numbers are not acknowledged again
 
 Direction outgoing_direction(const PathSettings& settings) {
@@ -171,9 +171,10 @@ void Path::sweep_finished() {
   });
 }
 
-// Small notes steer the job and go first; then operations in their order; bulk state waits for both. A note begins only
-// when the peer has room for all of it beside those begun: otherwise what it must refuse would keep out what it waits
-// for.
+// What is small goes first: notes that steer the job, and operations that would wait for a whole bucket and hold up the
+// step after it, as BatchNorm's buffers do. Then operations in their order; bulk state waits for all. A note begins
+// only when the peer has room for all of it beside those begun: otherwise what it must refuse would keep out what it
+// waits for.
 const OutgoingMessage* Path::next_with_chunk() const {
   const OutgoingMessage* best = nullptr;
   int best_class = 3;
@@ -185,7 +186,7 @@ const OutgoingMessage* Path::next_with_chunk() const {
     if (!message.has_chunk()) continue;
     const bool is_note = message.content().stage == Stage::note;
     if (is_note && !message.started() && begun_note_bytes + message.num_bytes() > settings_.max_note_bytes) continue;
-    const int priority = !is_note ? 1 : message.num_bytes() <= small_note_bytes ? 0 : 2;
+    const int priority = message.num_bytes() <= small_message_bytes ? 0 : is_note ? 2 : 1;
     if (priority < best_class) {
       best = &message;
       best_class = priority;
