@@ -32,6 +32,8 @@ const EndpointSettings& checked(const EndpointSettings& settings) {
   return settings;
 }
 
+// A rank that was away has to end what it is at, to ask where the others are, and to compute a gradient.
+constexpr std::uint8_t operations_to_come_back = 8;
 // While datagrams stream in, so many gather between two wake-ups where the peers' cards are like this one: eight ranks
 // on two cores spend a quarter of their time waking up otherwise. Fast cards fill the usual pause with more of them.
 constexpr double datagrams_per_wakeup = 10;
@@ -54,6 +56,7 @@ Endpoint::Endpoint(const EndpointSettings& settings, Time now)
       hierarchy_(settings.rank, settings.num_ranks, settings.num_groups, settings.hosts_meet),
       paths_(settings.num_ranks),
       known_states_(settings.num_ranks, PeerState::joining),
+      patience_(settings.num_ranks, 0),
       failed_authentications_(settings.num_ranks, 0),
       last_tick_(now),
       next_to_fill_(static_cast<std::uint16_t>((settings.rank + 1u) % settings.num_ranks)),
@@ -523,6 +526,17 @@ bool Endpoint::is_alive(std::uint16_t peer) const {
   if (!paths_[peer]) return true;
   const PeerState state = paths_[peer]->state();
   return state == PeerState::alive || state == PeerState::joining;
+}
+
+void Endpoint::note_part(Time now, std::uint16_t peer, bool took_part, Duration stage_bound) {
+  const Time unanswered = unanswered_since(peer);
+  if (took_part) {
+    patience_[peer] = 0;
+  } else if (unanswered != never && now - unanswered >= stage_bound) {
+    patience_[peer] = operations_to_come_back;
+  } else if (patience_[peer] != 0) {
+    --patience_[peer];  // it answers: from then on it is waited for again, wherever it is
+  }
 }
 
 bool Endpoint::may_hold_early(std::size_t bytes) const { return early_bytes() + bytes <= settings_.early_bytes_cap; }

@@ -125,6 +125,8 @@ class Endpoint final : private Outbox {
   bool is_alive(std::uint16_t peer) const override;
   bool heard_since(std::uint16_t peer, Time then) const override { return paths_[peer]->last_heard() >= then; }
   Time unanswered_since(std::uint16_t peer) const override { return paths_[peer]->unanswered_since(); }
+  void note_part(Time now, std::uint16_t peer, bool took_part, Duration stage_bound) override;
+  bool is_coming_back(std::uint16_t peer) const override { return patience_[peer] != 0; }
   bool may_hold_early(std::size_t bytes) const override;
   std::uint8_t credit_of(std::uint16_t peer) const override;
 
@@ -168,6 +170,8 @@ class Endpoint final : private Outbox {
   std::vector<std::unique_ptr<Path>> paths_;  // by rank; null for the own
   std::vector<NoteInbox> inboxes_;
   std::vector<PeerState> known_states_;
+  std::vector<std::uint8_t>
+      patience_;  // operations that go on without a peer that was away, until it takes part; by rank
   std::vector<std::uint64_t> failed_authentications_;
   DropCounts drops_{};
   Time last_tick_;

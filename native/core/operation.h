@@ -98,6 +98,10 @@ class Outbox {
   virtual bool heard_since(std::uint16_t peer, Time then) const = 0;
   // Since when it owes an answer to what was sent to it, and has not been heard at all; never: it owes none.
   virtual Time unanswered_since(std::uint16_t peer) const = 0;
+  // An operation whose stages were bounded so has ended: did this peer take part in it?
+  virtual void note_part(Time now, std::uint16_t peer, bool took_part, Duration stage_bound) = 0;
+  // Was it away, and has it taken part in nothing since?
+  virtual bool is_coming_back(std::uint16_t peer) const = 0;
   // Asks for memory on behalf of an operation the own rank has not called yet.
   virtual bool may_hold_early(std::size_t bytes) const = 0;
   virtual std::uint8_t credit_of(std::uint16_t peer) const = 0;

@@ -91,6 +91,8 @@ Time Operation::away_at(Stage stage, std::uint16_t peer) const {
   // It had nothing to say in the whole first stage, about this or anything else: no results will come.
   const bool silent = !peers_[peer].heard && !outbox_.heard_since(peer, opened_at_);
   if (stage == Stage::result && own_shard_.size() != 0 && silent) return 0;
+  // It was away, answers again, and is still busy with what the others have done without it.
+  if (outbox_.is_coming_back(peer) && !peers_[peer].heard) return 0;
   // A stage is as much patience as anybody gets, over all operations together: one that was away is so for each.
   const Time unanswered = outbox_.unanswered_since(peer);
   return unanswered == never ? never : unanswered + stage_bound_;
@@ -174,7 +176,12 @@ void Operation::close_results(Time now, StageEnd stage_end) {
   results_end_ = stage_end;
   // Where lost results are sent again, the grace decided, not the silence that x stands for.
   if (stage_end == StageEnd::early && repair_grace() == 0) early_ends_.results_until = results_bound();
-  for (const std::uint16_t peer : part_.team) peers_[peer].away = peer != rank_ && !peers_[peer].heard;
+  for (const std::uint16_t peer : part_.team) {
+    if (peer == rank_) continue;
+    peers_[peer].away = !peers_[peer].heard;
+    if (identity_.delivery != Delivery::exact && called_)
+      outbox_.note_part(now, peer, peers_[peer].heard, stage_bound_);
+  }
   end(now);
 }
 

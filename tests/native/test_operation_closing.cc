@@ -164,6 +164,24 @@ HF_CASE(who_answers_again_is_waited_for) {
   HF_EQUAL(bench.operation.next_timer(), 100 * millisecond);
 }
 
+HF_CASE(who_comes_back_is_waited_for_once_it_takes_part) {
+  for (const bool takes_part : {false, true}) {
+    Bench bench;
+    bench.outbox.coming_back[2] = true;  // it answers, and is busy with operations that are over
+    bench.call(0);
+    bench.contribution(5 * millisecond, 1);
+    if (takes_part) bench.contribution(6 * millisecond, 2, {0, 16});
+    HF_EQUAL(bench.operation.next_timer(), takes_part ? 100 * millisecond : 25 * millisecond);
+    bench.operation.on_timer(bench.operation.next_timer());
+    bench.result(105 * millisecond, 1);
+    if (takes_part) bench.result(106 * millisecond, 2);
+    bench.operation.on_timer(bench.operation.next_timer());
+    HF_CHECK(bench.operation.ended());
+    HF_CHECK(bench.outbox.parts[1]);
+    HF_EQUAL(bench.outbox.parts[2], takes_part);
+  }
+}
+
 HF_CASE(whoever_has_no_answer_from_anybody_is_away_itself) {
   Bench bench;
   bench.outbox.unanswered[1] = bench.outbox.unanswered[2] = -200 * millisecond;

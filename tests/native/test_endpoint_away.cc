@@ -1,0 +1,89 @@
+// How long the others wait for a rank that is away, and for one that is on its way back.
+#include <vector>
+
+#include "endpoint_network.h"
+#include "testing/check.h"
+
+using namespace holdfast;
+using namespace holdfast::testing;
+
+namespace {
+
+constexpr std::uint16_t num_ranks = 4;
+constexpr Duration deadline = 100 * millisecond;
+
+struct Job {
+  Network network{num_ranks};
+  std::vector<std::vector<std::vector<float>>> kept;  // memory outlives its operations
+
+  Job() {
+    network.join();
+    for (std::uint16_t rank = 0; rank < num_ranks; ++rank) {
+      Parameters parameters;
+      parameters.t_b = deadline / 2;
+      parameters.t_c = 10 * millisecond;
+      network[rank].publish(parameters);
+    }
+  }
+
+  // One operation of the first ranks; how long it took rank 0.
+  Duration take(std::uint16_t num_callers, Duration pause = 0) {
+    kept.push_back(gradients(num_ranks, 5000));
+    for (std::uint16_t rank = 0; rank < num_callers; ++rank) {
+      network[rank].call(network.now, call_on(kept.back()[rank], Delivery::bounded, deadline));
+    }
+    const std::size_t before = network.reports[0].size();
+    while (network.reports[0].size() == before) network.run_for(millisecond);
+    network.run_for(pause);
+    return network.reports[0].back().elapsed;
+  }
+
+  // Nothing comes from this rank, and nothing gets there.
+  void cut_off(std::uint16_t rank) {
+    network.filter = [rank](std::uint16_t from, std::uint16_t to, Bytes&) { return from != rank && to != rank; };
+  }
+  void reconnect() {
+    network.filter = [](auto, auto, Bytes&) { return true; };
+    network.run_for(200 * millisecond);  // a probe and its answer
+  }
+};
+
+}  // namespace
+
+HF_CASE(a_rank_that_is_away_costs_the_others_its_bound_once) {
+  Job job;
+  job.take(num_ranks);
+  job.cut_off(3);
+  HF_CHECK(job.take(3) >= deadline / 2);
+  for (int i = 0; i < 5; ++i) HF_CHECK(job.take(3) < deadline / 3);
+}
+
+HF_CASE(one_that_answers_again_has_some_operations_to_take_part) {
+  Job job;
+  job.cut_off(3);
+  job.take(3);
+  job.take(3);
+  job.reconnect();
+  for (int i = 0; i < 8; ++i) HF_CHECK(job.take(3) < deadline / 3);
+  HF_CHECK(job.take(3) >= deadline / 2);  // it is there, and late: the bound is what it may cost
+}
+
+HF_CASE(one_that_took_part_again_is_waited_for) {
+  Job job;
+  job.cut_off(3);
+  job.take(3);
+  job.take(3);
+  job.reconnect();
+  job.network[3].skip_to(job.network.now, job.network[0].next_operation());
+  HF_CHECK(job.take(num_ranks) < deadline / 3);
+  HF_EQUAL(job.network.reports[0].back().delivered, 5000u * num_ranks);
+  HF_CHECK(job.take(3) >= deadline / 2);
+}
+
+HF_CASE(one_that_is_only_late_is_waited_for) {
+  Job job;
+  job.take(num_ranks);
+  for (int i = 0; i < 3; ++i) HF_CHECK(job.take(3, 10 * millisecond) >= deadline / 2);
+}
+
+HF_TEST_MAIN
