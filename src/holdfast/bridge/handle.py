@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from holdfast.bridge.buffer_places import BufferPlaces
 from holdfast.bridge.buffers import BufferAverager
 from holdfast.bridge.compared_state import ComparedState
 from holdfast.bridge.equality import Equalised, equalise, model_state
@@ -100,6 +101,7 @@ class Handle:
         self._totals = _Totals()
         self._closed = False
         self._synchronises_buffers = bool(model.broadcast_buffers)
+        self._buffer_places = BufferPlaces(model.module)
         self._buffers = BufferAverager(self._reducer, self._buffers_to_average)
         model.broadcast_buffers = False
         self._pre_forward = model.register_forward_pre_hook(lambda _module, _inputs: self._before_forward())
@@ -283,7 +285,7 @@ class Handle:
         if not self._synchronises_buffers:
             return []
         ignored = self._model.parameters_to_ignore
-        return [(name, buffer) for name, buffer in self._model.module.named_buffers() if name not in ignored]
+        return [(name, buffer) for name, buffer in self._buffer_places.named_buffers() if name not in ignored]
 
     def _note(self, outcome: Outcome) -> None:
         # Under heavy loss there are thousands of these in a bucket, and they have done their work.

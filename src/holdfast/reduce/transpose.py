@@ -70,7 +70,8 @@ class TransposeAllReduce:
         self._way: Way = link.engine if hosts is None else hosts
         self._bounds_hosts = hosts is not None  # the bound was found between them
         self.config = link.config
-        self.adaptation: Adaptation | None = None
+        self._adaptation: Adaptation | None = None
+        self._seen: list[tuple[Pending, _native.OperationReport]] = []  # ended, and nothing learnt of them yet
         self._warmup: dict[int, Pending] = {}  # started and not yet finished
         self._warmup_stages_ms: dict[int, list[float]] = {}  # by bytes
         self._num_warmup_started: Counter[int] = Counter()  # by bytes
@@ -89,6 +90,12 @@ class TransposeAllReduce:
         self._abandoned: set[int] = set()
         if self.config.deadline_ms is not None:
             self.adopt(HardBound.given(self.config.deadline_ms))
+
+    @property
+    def adaptation(self) -> Adaptation | None:
+        """With all that was learnt so far."""
+        self._learn_seen()
+        return self._adaptation
 
     def start(
         self,
@@ -121,12 +128,12 @@ class TransposeAllReduce:
         """
         self.link.require_open()
         self._release_abandoned()
-        warming_up = self.adaptation is None and not exact
+        warming_up = self._adaptation is None and not exact
         if warming_up and self._largest_is_measured():
             self._measure_bound()
             warming_up = False
-        if not exact and self.adaptation is not None and self._agreement is not None:
-            self._agree(self._agreement, self.adaptation)
+        if not exact and self._adaptation is not None and self._agreement is not None:
+            self._agree(self._agreement, self._adaptation)
         operation = self._next_operation()
         memory = prepare(operation)
         pending = self._submit(memory, layout, bucket, exact or warming_up, average)
@@ -189,7 +196,7 @@ class TransposeAllReduce:
         self._widen_without_hosts()
         key = (layout, memory.num_bytes)
         bytes_ahead = 0 if exact else self._bytes_under_way()
-        timing = None if exact or self.adaptation is None else self.adaptation.timing(key, bytes_ahead)
+        timing = None if exact or self._adaptation is None else self._adaptation.timing(key, bytes_ahead)
         deadline_ms = self.config.exact_deadline_ms if timing is None else 2 * timing.stage_ms
         with self.link.errors_named():
             operation = self._way.all_reduce(
@@ -215,6 +222,7 @@ class TransposeAllReduce:
             )
 
     def _finish(self, pending: Pending) -> Outcome:
+        self._learn_seen()  # this operation is under way: nobody waits for it
         try:
             with self.link.errors_named():
                 report = self._way.wait(pending.operation, pending.deadline_ms / 1e3 + _GRACE_S)
@@ -236,8 +244,8 @@ class TransposeAllReduce:
         outcome = outcome_of(report, pending, self.link.rank, with_counted=self.config.loss_feedback)
         if warming_up:
             self._warmup_stages_ms.setdefault(outcome.num_bytes, []).extend(stage_times_ms(outcome))
-        elif self.adaptation is not None and not pending.exact:
-            self._learn(self.adaptation, pending, report)
+        elif not pending.exact:
+            self._seen.append((pending, report))
         return outcome
 
     def _largest_is_measured(self) -> bool:
@@ -325,6 +333,12 @@ class TransposeAllReduce:
         pending, _ = self._exchanges.pop(operation)
         self.abandon(pending)
 
+    def _learn_seen(self) -> None:
+        seen, self._seen = self._seen, []
+        for pending, report in seen:
+            if self._adaptation is not None:
+                self._learn(self._adaptation, pending, report)
+
     def _learn(self, adaptation: Adaptation, pending: Pending, report: _native.OperationReport) -> None:
         own_rank = self.link.rank
         if self.link.num_ranks == 1:
@@ -347,7 +361,8 @@ class TransposeAllReduce:
             self._publish(adaptation)
 
     def adopt(self, bound: HardBound) -> None:
-        self.adaptation = Adaptation(
+        self._learn_seen()
+        self._adaptation = Adaptation(
             bound,
             self.link.num_ranks,
             least_wait_ratio=self.config.early_wait_least_ratio,
@@ -356,7 +371,7 @@ class TransposeAllReduce:
             repair_grace_ratio=self.config.repair_grace_ratio,
             most_credit=self.config.credit,
         )
-        self._publish(self.adaptation)
+        self._publish(self._adaptation)
         if self.link.num_ranks > 1:
             logger.info("[rank %d] %s", self.link.rank, bound.reason)
 
