@@ -98,6 +98,8 @@ class Outbox {
   virtual bool heard_since(std::uint16_t peer, Time then) const = 0;
   // Since when it owes an answer to what was sent to it, and has not been heard at all; never: it owes none.
   virtual Time unanswered_since(std::uint16_t peer) const = 0;
+  // When it was last heard again after it had owed an answer for long; never: it was not.
+  virtual Time answered_again_at(std::uint16_t peer) const = 0;
   // An operation whose stages were bounded so has ended: did this peer take part in it?
   virtual void note_part(Time now, std::uint16_t peer, bool took_part, Duration stage_bound) = 0;
   // Was it away, and has it taken part in nothing since?
@@ -233,6 +235,7 @@ class Operation {
   Time exact_due() const { return called_at_ + num_stages() * stage_bound_; }
   Time early_close_at(Stage stage) const;
   Time away_at(Stage stage, std::uint16_t peer) const;
+  Time end_of_own_absence(Stage stage) const;
   Duration early_wait(Stage stage, bool all_ended) const;
   Duration repair_grace() const { return call_.repair_grace >= 0 ? call_.repair_grace : parameters_.repair_grace; }
   void stream_results(ElementRange arrived);

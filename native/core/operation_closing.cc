@@ -77,12 +77,25 @@ Time Operation::early_close_at(Stage stage) const {
     }
     all_ended = false;  // the silence must last its whole time
     all_away_at = std::max(all_away_at, away_at(stage, peer));
-    if (all_away_at == never) return never;
   }
-  if (!heard_anybody) return never;  // it is this rank that is away
+  if (!heard_anybody) return end_of_own_absence(stage);
+  if (all_away_at == never) return never;
   const Time quiet_since = contributions ? std::max(last_contribution_at_, called_at_)
                                          : std::max({last_result_at_, own_result_at_, called_at_});
   return std::max(quiet_since + early_wait(stage, all_ended) + (repairs ? repair_grace() : 0), all_away_at);
+}
+
+// Where nobody is heard, it is this rank that is away, and waits: there is nothing else to do. When the others answer
+// again they have gone on without it, and what does not come at once never will.
+Time Operation::end_of_own_absence(Stage stage) const {
+  Time back_at = never;
+  for (const std::uint16_t peer : part_.team) {
+    if (!expects(peer) || !outbox_.heard_since(peer, opened_at_)) continue;
+    const Time answered = outbox_.answered_again_at(peer);
+    if (answered == never || answered < opened_at_) return never;  // it was there all the time
+    back_at = back_at == never ? answered : std::max(back_at, answered);
+  }
+  return back_at == never ? never : std::max({back_at, last_packet_at_, called_at_}) + early_wait(stage, false);
 }
 
 // From when on a peer that is not heard to its end is not waited for, once the others are in. One that is only late

@@ -199,6 +199,25 @@ HF_CASE(a_rank_that_heard_nobody_waits_to_the_bound) {
   HF_CHECK(bench.operation.ended());
 }
 
+HF_CASE(a_rank_that_was_away_itself_ends_what_the_others_have_done_without_it) {
+  for (const bool all_were_silent : {true, false}) {
+    Bench bench;
+    bench.call(0);
+    bench.outbox.last_heard[1] = 60 * millisecond;
+    if (all_were_silent) bench.outbox.answered_again[1] = 60 * millisecond;
+    // x t_C, 20 ms, and as much again for the results; rank 2 is not heard at all.
+    HF_EQUAL(bench.operation.next_timer(), all_were_silent ? 80 * millisecond : 100 * millisecond);
+  }
+}
+
+HF_CASE(who_was_away_takes_what_was_kept_for_it) {
+  Bench bench;
+  bench.call(0);
+  bench.outbox.last_heard[1] = bench.outbox.answered_again[1] = 60 * millisecond;
+  bench.contribution(70 * millisecond, 1, {0, 16});
+  HF_EQUAL(bench.operation.next_timer(), 90 * millisecond);
+}
+
 HF_CASE(a_deadline_is_two_stage_bounds) {
   Bench bench;
   bench.call(0, 60 * millisecond);

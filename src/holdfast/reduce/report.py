@@ -143,6 +143,12 @@ def outcome_of(
     )
 
 
+def heard_nobody(report: _native.OperationReport, own_rank: int) -> bool:
+    """Though somebody should have been."""
+    others = [peer for peer in _others(report, own_rank).values() if peer.contribution_size + peer.result_size > 0]
+    return bool(others) and all(peer.contributed + peer.results == 0 for peer in others)
+
+
 def entries_lost(report: _native.OperationReport, own_rank: int) -> tuple[int, int]:
     """Gradient entries, one per rank and element, that are not in the result though they should be, and of how many.
 

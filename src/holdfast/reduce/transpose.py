@@ -24,6 +24,7 @@ from holdfast.reduce.pending import Memory, Pending
 from holdfast.reduce.report import (
     contribution_rates,
     entries_lost,
+    heard_nobody,
     late_ratio,
     outcome_of,
     raise_for_status,
@@ -343,6 +344,8 @@ class TransposeAllReduce:
         own_rank = self.link.rank
         if self.link.num_ranks == 1:
             return
+        if heard_nobody(report, own_rank):
+            return  # this rank was away, which says nothing about the network between those that are there
         packets = PacketsSeen(report.datagrams_expected, report.datagrams_received)
         if self.slow_ranks is not None:
             self.slow_ranks.observe(contribution_rates(report, own_rank, pending.memory.format))
