@@ -8,7 +8,8 @@ should be in its results, one per rank and element, those that are not, whether 
 rank did not send because it was away is not a loss: there is nothing that a transform could spread.
 
 What the rule remembers between two exchanges must be the same everywhere too. Each rank says where it stands; if two
-differ (one of them has missed an exchange), all take the transform on: it is right at any loss, and only costs time.
+differ (one of them has missed an exchange), all go on from where most of them stand. Where there is no such place they take
+the transform on: it is right at any loss, and only costs time.
 """
 
 from __future__ import annotations
@@ -44,10 +45,15 @@ class HadamardSwitch:
     def agree(self, views: Sequence[Sequence[float]]) -> bool:
         """All ranks' views, by rank. True: it is switched."""
         was_on = self.on
-        if len({standing for standing, _ in views}) > 1:
+        standings = [standing for standing, _ in views]
+        most = max(standings, key=standings.count)
+        if 2 * standings.count(most) <= len(standings):
             self.on, self._num_calm = True, 0
             self.reason = "ranks had seen different things, and begin again with what is right at any loss"
             return not was_on
+        if most != self._standing():
+            self.on, self._num_calm = most > 0, max(0, round(most) - 1)
+            self.reason = "most ranks had seen what this one had not"
         ratios = [ratio for _, ratio in views if 0 <= ratio <= 1]  # whoever says anything else has not measured it
         if ratios:
             self._follow(math.fsum(ratios) / len(ratios))

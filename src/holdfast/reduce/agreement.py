@@ -1,23 +1,39 @@
 """Agreeing on what all ranks must do alike while operations go on, without anybody waiting for it.
 
 Every `INTERVAL` calls the ranks start one small exact operation with what each of them has seen of every topic. Whoever
-has its result within `LEAD` operations works out what holds from then on. A rank without it goes on as before, and the
-next exchange shows it.
+has its result works out what holds from `LEAD` operations later on. A rank that has none after `PATIENCE` of them, because
+it or its network stood still, objects: all go on as before, and the next exchange shows what was missed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 INTERVAL = 16
 LEAD = 12
+PATIENCE = 5
+_SETTLING = 2
+"""So many operations before it holds it is settled: those that others begin early are then known to be divided so."""
 
-Start = Callable[[Sequence[float]], int]
-"""Starts the exchange of these values, and returns its operation's number."""
-Poll = Callable[[int], list[list[float]] | None]
-"""What all ranks said in that exchange, by rank, an empty list if it failed; none while it is under way."""
-GiveUp = Callable[[int], None]
+
+class Exchange(Protocol):
+    """How ranks tell each other."""
+
+    def start(self, own: Sequence[float]) -> int:
+        """Starts the exchange of these values, and returns its operation's number."""
+
+    def poll(self, operation: int) -> list[list[float]] | None:
+        """What all ranks said in that exchange, by rank, an empty list if it failed; none while it is under way."""
+
+    def give_up(self, operation: int) -> None:
+        """Nobody will ask for it any more."""
+
+    def object_to(self, operation: int) -> None:
+        """Tells all ranks that this one goes on without the answer."""
+
+    def objections(self) -> set[int]:
+        """To which exchanges others have objected since this was last asked."""
 
 
 class Topic(Protocol):
@@ -38,18 +54,18 @@ class Agreement:
         self._topics = topics
         self.num_calls = 0
         self._exchange: int | None = None
+        self._answer: list[list[float]] | None = None
         self._view_sizes: list[int] = []
 
-    def before_call(
-        self, next_operation: int, start: Start, poll: Poll, give_up: GiveUp
-    ) -> tuple[int, list[Topic]] | None:
+    def before_call(self, next_operation: int, exchange: Exchange) -> tuple[int, list[Topic]] | None:
         """To be asked before every bounded call. Not none: from this operation on these topics are settled anew."""
-        news = self._conclude(next_operation, poll, give_up)
+        news = self._conclude(next_operation, exchange)
         self.num_calls += 1
         if self.num_calls % INTERVAL == 0:
             views = [topic.take_view() for topic in self._topics]
             self._view_sizes = [len(view) for view in views]
-            self._exchange = start([value for view in views for value in view])
+            self._exchange = exchange.start([value for view in views for value in view])
+            self._answer = None
         return news
 
     def resume(self, num_calls: int) -> None:
@@ -59,19 +75,25 @@ class Agreement:
         """
         self.num_calls = num_calls
 
-    def _conclude(self, next_operation: int, poll: Poll, give_up: GiveUp) -> tuple[int, list[Topic]] | None:
-        exchange = self._exchange
-        if exchange is None:
+    def _conclude(self, next_operation: int, exchange: Exchange) -> tuple[int, list[Topic]] | None:
+        started = self._exchange
+        if started is None:
             return None
-        if next_operation >= exchange + LEAD:
-            self._exchange = None
-            give_up(exchange)
+        if self._answer is None:
+            self._answer = exchange.poll(started)
+        if self._answer is None:
+            if next_operation >= started + PATIENCE:
+                self._exchange = None
+                exchange.give_up(started)
+                exchange.object_to(started)
             return None
-        if (by_rank := poll(exchange)) is None:
-            return None
+        if next_operation < started + LEAD - _SETTLING:
+            return None  # others may still object
         self._exchange = None
-        changed = self._agree(by_rank) if by_rank else []
-        return (exchange + LEAD, changed) if changed else None
+        if not self._answer or started in exchange.objections():
+            return None
+        changed = self._agree(self._answer)
+        return (max(started + LEAD, next_operation), changed) if changed else None
 
     def _agree(self, by_rank: Sequence[Sequence[float]]) -> list[Topic]:
         changed, begin = [], 0

@@ -31,6 +31,7 @@ from holdfast.reduce.report import (
     stage_times_ms,
     stages_seen,
 )
+from holdfast.reduce.view_exchange import ViewExchange, by_rank
 
 logger = logging.getLogger(__name__)
 
@@ -82,9 +83,9 @@ class TransposeAllReduce:
         self.hadamard_switch = HadamardSwitch() if link.may_switch_hadamard else None
         topics: list[Topic] = [topic for topic in (self.slow_ranks, self.hadamard_switch) if topic is not None]
         self._agreement = Agreement(topics) if topics else None
+        self._views = ViewExchange(link, self)
         # (From operation, what holds): what is in force, and perhaps what is to come.
         self._agreed = [(0, _Agreed(Division.even(link.num_ranks)))]
-        self._exchanges: dict[int, tuple[Pending, array.array[float]]] = {}  # under way, by operation
         self._finished: dict[int, Outcome] = {}  # waited for here before their caller did
         # The I/O thread writes into an operation's memory until it reports it, whatever becomes of those who wait.
         self._in_flight: dict[int, Memory] = {}
@@ -276,11 +277,11 @@ class TransposeAllReduce:
 
     def _exchange(self, own: Sequence[float]) -> list[list[float]]:
         """Every rank's values, by rank."""
-        pending, values = self._start_exchange(own)
+        pending, values = self.start_exchange(own)
         self._finish(pending)
-        return self._by_rank(values)
+        return by_rank(values, self.link.num_ranks)
 
-    def _start_exchange(self, own: Sequence[float]) -> tuple[Pending, array.array[float]]:
+    def start_exchange(self, own: Sequence[float]) -> tuple[Pending, array.array[float]]:
         """The sum of vectors in which each rank fills its own place."""
         values = array.array("d", bytes(8 * len(own) * self.link.num_ranks))
         begin = len(own) * self.link.rank
@@ -288,9 +289,13 @@ class TransposeAllReduce:
         memory = Memory(values.buffer_info()[0], len(values), _native.Format.f64, values)
         return self._submit(memory, _AGREEMENT_LAYOUT, None, True, False), values
 
-    def _by_rank(self, values: array.array[float]) -> list[list[float]]:
-        count = len(values) // self.link.num_ranks
-        return [list(values[at : at + count]) for at in range(0, len(values), count)]
+    def take_report(self, pending: Pending) -> _native.OperationReport | None:
+        """Without waiting for it."""
+        with self.link.errors_named():
+            report = self._way.wait(pending.operation, 0.0)
+        if report is not None:
+            del self._in_flight[pending.operation]
+        return report
 
     # -- what all ranks do alike --------------------------------------------------------------------------------------
 
@@ -299,9 +304,7 @@ class TransposeAllReduce:
         return next(agreed.encoded for holds_from, agreed in reversed(self._agreed) if holds_from <= operation)
 
     def _agree(self, agreement: Agreement, adaptation: Adaptation) -> None:
-        news = agreement.before_call(
-            self._next_operation(), self._start_view_exchange, self._poll_view_exchange, self._give_up_view_exchange
-        )
+        news = agreement.before_call(self._next_operation(), self._views)
         if news is None:
             return
         holds_from, topics = news
@@ -314,25 +317,6 @@ class TransposeAllReduce:
         for topic in topics:
             logger.info("[rank %d] from operation %d on, %s", self.link.rank, holds_from, topic.explain())
         self._publish(adaptation)
-
-    def _start_view_exchange(self, own: Sequence[float]) -> int:
-        exchange = self._start_exchange(own)
-        operation = exchange[0].operation
-        self._exchanges[operation] = exchange
-        return operation
-
-    def _poll_view_exchange(self, operation: int) -> list[list[float]] | None:
-        with self.link.errors_named():
-            report = self._way.wait(operation, 0.0)
-        if report is None:
-            return None
-        _, values = self._exchanges.pop(operation)
-        del self._in_flight[operation]
-        return self._by_rank(values) if report.status == _native.Status.done else []
-
-    def _give_up_view_exchange(self, operation: int) -> None:
-        pending, _ = self._exchanges.pop(operation)
-        self.abandon(pending)
 
     def _learn_seen(self) -> None:
         seen, self._seen = self._seen, []
