@@ -125,7 +125,9 @@ class Endpoint final : private Outbox {
   bool is_alive(std::uint16_t peer) const override;
   bool heard_since(std::uint16_t peer, Time then) const override { return paths_[peer]->last_heard() >= then; }
   Time unanswered_since(std::uint16_t peer) const override { return paths_[peer]->unanswered_since(); }
-  Time answered_again_at(std::uint16_t peer) const override { return paths_[peer]->answered_again_at(); }
+  Time answered_again_at(std::uint16_t peer, Duration silence) const override {
+    return paths_[peer]->answered_again_at(silence);
+  }
   void note_part(Time now, std::uint16_t peer, bool took_part, Duration stage_bound) override;
   bool is_coming_back(std::uint16_t peer) const override { return patience_[peer] != 0; }
   bool may_hold_early(std::size_t bytes) const override;

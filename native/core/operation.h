@@ -98,8 +98,8 @@ class Outbox {
   virtual bool heard_since(std::uint16_t peer, Time then) const = 0;
   // Since when it owes an answer to what was sent to it, and has not been heard at all; never: it owes none.
   virtual Time unanswered_since(std::uint16_t peer) const = 0;
-  // When it was last heard again after it had owed an answer for long; never: it was not.
-  virtual Time answered_again_at(std::uint16_t peer) const = 0;
+  // When it was last heard again after it had owed an answer for so long; never: it was not.
+  virtual Time answered_again_at(std::uint16_t peer, Duration silence) const = 0;
   // An operation whose stages were bounded so has ended: did this peer take part in it?
   virtual void note_part(Time now, std::uint16_t peer, bool took_part, Duration stage_bound) = 0;
   // Was it away, and has it taken part in nothing since?

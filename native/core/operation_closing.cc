@@ -91,7 +91,7 @@ Time Operation::end_of_own_absence(Stage stage) const {
   Time back_at = never;
   for (const std::uint16_t peer : part_.team) {
     if (!expects(peer) || !outbox_.heard_since(peer, opened_at_)) continue;
-    const Time answered = outbox_.answered_again_at(peer);
+    const Time answered = outbox_.answered_again_at(peer, stage_bound_ / 2);
     if (answered == never || answered < opened_at_) return never;  // it was there all the time
     back_at = back_at == never ? answered : std::max(back_at, answered);
   }

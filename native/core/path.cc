@@ -14,8 +14,7 @@ constexpr Duration max_probe_interval = 100 * millisecond;
 constexpr Duration min_end_spacing = 500 * microsecond;
 // While joining, pings go out more often, so that forming a job does not wait for a heartbeat.
 constexpr Duration joining_ping_interval = 20 * millisecond;
-// Ten times the longest that an answer is put off, and less than a stage of anything but small buckets: a peer that
-// owed one for so long, or this rank's own network, was away.
+// Ten times the longest that an answer is put off: shorter silences are nobody's absence.
 constexpr Duration long_silence = 10 * max_ack_delay;
 constexpr std::uint32_t small_message_bytes = 16 * 1024;
 constexpr std::uint64_t acknowledged_span = 1 << 16;  // older numbers are not acknowledged again
@@ -64,6 +63,7 @@ std::optional<Drop> Path::open(Time now, const Header& header, std::span<const s
   counters_.bytes_received += header_octets.size() + payload.size() + tag.size();
   if (const Time unanswered = unanswered_since(); unanswered != never && now - unanswered >= long_silence) {
     answered_again_at_ = now;
+    last_silence_ = now - unanswered;
   }
   last_heard_ = now;
   peer_credit_ = header.credit;

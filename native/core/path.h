@@ -107,8 +107,8 @@ class Path {
   Time last_heard() const { return last_heard_; }
   // What was sent asks for acks: since when the peer owes one and nothing at all has come from it. Never: it owes none.
   Time unanswered_since() const;
-  // When it was last heard again after a long silence; never: there was none.
-  Time answered_again_at() const { return answered_again_at_; }
+  // When it was last heard again after it had owed an answer for so long; never: it was not.
+  Time answered_again_at(Duration silence) const { return last_silence_ >= silence ? answered_again_at_ : never; }
   std::uint8_t peer_credit() const { return peer_credit_; }
   void advertise_credit(std::uint8_t credit) { own_credit_ = credit; }
   const RttEstimator& rtt() const { return rtt_; }
@@ -171,7 +171,8 @@ class Path {
   PeerState state_ = PeerState::joining;
   Time last_heard_;
   Time answered_again_at_ = never;
-  Time last_acknowledged_;  // when the peer last showed that it hears us
+  Duration last_silence_ = 0;  // before that; of the long ones
+  Time last_acknowledged_;     // when the peer last showed that it hears us
   Time last_sent_ = 0;
 
   std::list<OutgoingMessage> messages_;  // stable addresses; a handful at a time

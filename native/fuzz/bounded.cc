@@ -102,7 +102,7 @@ class Run final : Outbox {
   bool is_alive(std::uint16_t peer) const override { return alive_[peer]; }
   bool heard_since(std::uint16_t, Time) const override { return false; }
   Time unanswered_since(std::uint16_t) const override { return never; }
-  Time answered_again_at(std::uint16_t) const override { return never; }
+  Time answered_again_at(std::uint16_t, Duration) const override { return never; }
   void note_part(Time, std::uint16_t, bool, Duration) override {}
   bool is_coming_back(std::uint16_t) const override { return false; }
   bool may_hold_early(std::size_t bytes) const override {

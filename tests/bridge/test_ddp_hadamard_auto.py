@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from missed_answers import hear_answers_again, miss_every_answer
 from rank_processes import Member
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -134,7 +135,7 @@ def miss_the_agreement(member: Member) -> tuple[list[float], list[int], int]:
     observe = switch.observe
     switch.observe = lambda _lost, count: observe(round(count * 0.1), count)  # type: ignore[method-assign]
     if member.rank == 0:
-        handle.reducer._poll_view_exchange = lambda _operation: None  # type: ignore[method-assign]
+        miss_every_answer(handle.reducer)
     delivered = []
     for step in range(UNTIL_SWITCHED + 2):
         outcome, gradient = training.step(step)
@@ -148,7 +149,7 @@ def miss_the_agreement(member: Member) -> tuple[list[float], list[int], int]:
             others = training.local(1, step) + training.local(2, step)
             assert torch.nn.functional.cosine_similarity(gradient, others, dim=0) > 0.5 or not outcome.delivered_ratio
     num_unlike = handle.summary().dropped_datagrams.get("other_encoding", 0)
-    handle.reducer.__dict__.pop("_poll_view_exchange", None)
+    hear_answers_again(handle.reducer)
     for step in range(INTERVAL + LEAD):
         training.step(step)
     num_right = 0

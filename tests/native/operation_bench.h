@@ -60,7 +60,7 @@ struct FakeOutbox final : Outbox {
   bool is_alive(std::uint16_t peer) const override { return alive[peer]; }
   bool heard_since(std::uint16_t peer, Time then) const override { return last_heard[peer] >= then; }
   Time unanswered_since(std::uint16_t peer) const override { return unanswered[peer]; }
-  Time answered_again_at(std::uint16_t peer) const override { return answered_again[peer]; }
+  Time answered_again_at(std::uint16_t peer, Duration) const override { return answered_again[peer]; }
   void note_part(Time, std::uint16_t peer, bool took_part, Duration) override { parts[peer] = took_part; }
   bool is_coming_back(std::uint16_t peer) const override { return coming_back[peer]; }
   bool may_hold_early(std::size_t bytes) const override { return bytes <= early_room; }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+from missed_answers import hear_answers_again, miss_every_answer
 from rank_processes import Member
 from transpose_oracle import AMPLE_MS, gradient_of, reduce_once
 
@@ -65,13 +66,29 @@ def miss_the_last_exchange(member: Member) -> tuple[list[Outcome], list[torch.Te
     before = reduce_many(reducer, member.rank, NUM_ROWS * INTERVAL - 1)
     assert all(outcome.complete for outcome, _ in before)
     if member.rank == 0:
-        reducer._poll_view_exchange = lambda _operation: None  # type: ignore[method-assign]
+        miss_every_answer(reducer)
     at_odds = reduce_many(reducer, member.rank, LEAD + 3)
-    reducer.__dict__.pop("_poll_view_exchange", None)
+    hear_answers_again(reducer)
     after = reduce_many(reducer, member.rank, INTERVAL + LEAD)
     member.barrier()
     results = [*at_odds, *after]
     return [outcome for outcome, _ in results], [tensor for _, tensor in results], slow_ranks.division.weights
+
+
+def miss_it_and_object(member: Member) -> tuple[list[float], tuple[int, ...]]:
+    reducer, slow_ranks = reducer_that_hears_one_slowly(member, AMPLE_MS)
+    reduce_many(reducer, member.rank, NUM_ROWS * INTERVAL - 1)
+    if member.rank == 0:
+        miss_every_answer(reducer, objects=True)
+    after = reduce_many(reducer, member.rank, INTERVAL - 1)
+    member.barrier()
+    return [outcome.delivered_ratio for outcome, _ in after], slow_ranks.division.weights
+
+
+def test_nobody_takes_another_shard_when_one_objects(run_ranks) -> None:
+    for delivered, weights in run_ranks(miss_it_and_object, NUM_RANKS):
+        assert delivered == [1.0] * len(delivered)
+        assert len(set(weights)) == 1
 
 
 def test_a_rank_that_misses_an_agreement_loses_operations_and_nobody_a_value(run_ranks) -> None:
