@@ -532,7 +532,7 @@ void Endpoint::note_part(Time now, std::uint16_t peer, bool took_part, Duration 
   const Time unanswered = unanswered_since(peer);
   if (took_part) {
     patience_[peer] = 0;
-  } else if (unanswered != never && now - unanswered >= stage_bound) {
+  } else if (!is_alive(peer) || (unanswered != never && now - unanswered >= stage_bound)) {
     patience_[peer] = operations_to_come_back;
   } else if (patience_[peer] != 0) {
     --patience_[peer];  // it answers: from then on it is waited for again, wherever it is

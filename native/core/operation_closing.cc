@@ -86,16 +86,19 @@ Time Operation::early_close_at(Stage stage) const {
 }
 
 // Where nobody is heard, it is this rank that is away, and waits: there is nothing else to do. When the others answer
-// again they have gone on without it, and what does not come at once never will.
+// again after longer than a stage they have gone on without it, as it would have (`away_at`), and what does not come at
+// once never will. Of two nobody knows which one was away.
 Time Operation::end_of_own_absence(Stage stage) const {
+  if (part_.team.size <= 2) return never;
   Time back_at = never;
   for (const std::uint16_t peer : part_.team) {
     if (!expects(peer) || !outbox_.heard_since(peer, opened_at_)) continue;
-    const Time answered = outbox_.answered_again_at(peer, stage_bound_ / 2);
-    if (answered == never || answered < opened_at_) return never;  // it was there all the time
+    const Time answered = outbox_.answered_again_at(peer, stage_bound_);
+    const bool was_silent = answered != never && answered >= opened_at_;
+    if (!was_silent || peers_[peer].heard) return never;  // it was there all the time, or what was kept is coming
     back_at = back_at == never ? answered : std::max(back_at, answered);
   }
-  return back_at == never ? never : std::max({back_at, last_packet_at_, called_at_}) + early_wait(stage, false);
+  return back_at == never ? never : std::max(back_at, called_at_) + early_wait(stage, false);
 }
 
 // From when on a peer that is not heard to its end is not waited for, once the others are in. One that is only late
@@ -189,11 +192,13 @@ void Operation::close_results(Time now, StageEnd stage_end) {
   results_end_ = stage_end;
   // Where lost results are sent again, the grace decided, not the silence that x stands for.
   if (stage_end == StageEnd::early && repair_grace() == 0) early_ends_.results_until = results_bound();
+  const bool heard_anybody = std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.heard; });
+  const bool tells = heard_anybody && called_ && identity_.delivery != Delivery::exact;
   for (const std::uint16_t peer : part_.team) {
     if (peer == rank_) continue;
     peers_[peer].away = !peers_[peer].heard;
-    if (identity_.delivery != Delivery::exact && called_)
-      outbox_.note_part(now, peer, peers_[peer].heard, stage_bound_);
+    // Who heard nobody was away itself, and knows nothing about the others.
+    if (tells) outbox_.note_part(now, peer, peers_[peer].heard, stage_bound_);
   }
   end(now);
 }

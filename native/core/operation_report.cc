@@ -81,8 +81,12 @@ void Operation::collect_counted() {
   std::vector<Counted>& counted = report_.counted;
   counted = std::move(counted_);
   for (const std::uint16_t rank : part_.team) {
-    if (rank != rank_ && peers_[rank].was_gone && !outbox_.is_alive(rank) && peers_[rank].shard.size() != 0)
-      counted.push_back({peers_[rank].shard, 0});
+    const Peer& peer = peers_[rank];
+    if (rank == rank_ || !peer.was_gone || outbox_.is_alive(rank)) continue;
+    // What arrived of it has said it itself.
+    peer.result.for_each_run(0, peer.shard.size(), false, [&](ElementRange run) {
+      counted.push_back({{run.begin + peer.shard.begin, run.end + peer.shard.begin}, 0});
+    });
   }
   if (own_shard_.size() != 0 && !has_own_) {
     counted.push_back({own_shard_, 0});

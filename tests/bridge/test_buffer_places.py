@@ -46,6 +46,11 @@ def share_one(module: nn.Module) -> None:
     module[2][1].running_mean = module[1].running_mean
 
 
+def move_one(module: nn.Module) -> None:
+    module[1].register_buffer("moved", torch.zeros(3))
+    module[0].register_buffer("moved", module[1]._buffers.pop("moved"))
+
+
 def leave_it(module: nn.Module) -> None:
     pass
 
@@ -59,6 +64,7 @@ CHANGES = [
     add_a_module,
     put_another_module_in_its_place,
     share_one,
+    move_one,
 ]
 
 

@@ -68,6 +68,15 @@ HF_CASE(one_that_answers_again_has_some_operations_to_take_part) {
   HF_CHECK(job.take(3) >= deadline / 2);  // it is there, and late: the bound is what it may cost
 }
 
+HF_CASE(one_that_was_taken_for_dead_has_them_too) {
+  Job job;
+  job.cut_off(3);
+  for (int i = 0; i < 20; ++i) job.take(3, 100 * millisecond);
+  HF_CHECK(job.network.changes[0].find("3 dead") != std::string::npos);
+  job.reconnect();
+  for (int i = 0; i < 8; ++i) HF_CHECK(job.take(3) < deadline / 3);
+}
+
 HF_CASE(one_that_took_part_again_is_waited_for) {
   Job job;
   job.cut_off(3);

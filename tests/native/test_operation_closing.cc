@@ -210,12 +210,22 @@ HF_CASE(a_rank_that_was_away_itself_ends_what_the_others_have_done_without_it) {
   }
 }
 
-HF_CASE(who_was_away_takes_what_was_kept_for_it) {
+HF_CASE(what_was_kept_for_a_rank_that_was_away_is_waited_for) {
   Bench bench;
   bench.call(0);
   bench.outbox.last_heard[1] = bench.outbox.answered_again[1] = 60 * millisecond;
   bench.contribution(70 * millisecond, 1, {0, 16});
-  HF_EQUAL(bench.operation.next_timer(), 90 * millisecond);
+  HF_EQUAL(bench.operation.next_timer(), 100 * millisecond);
+}
+
+HF_CASE(of_two_ranks_nobody_knows_which_was_away) {
+  Setting setting;
+  setting.num_ranks = 2;
+  setting.total = 64;
+  Bench bench(setting);
+  bench.call(0);
+  bench.outbox.last_heard[1] = bench.outbox.answered_again[1] = 60 * millisecond;
+  HF_EQUAL(bench.operation.next_timer(), 100 * millisecond);
 }
 
 HF_CASE(a_deadline_is_two_stage_bounds) {

@@ -36,8 +36,8 @@ class Rank:
     def object_to(self, operation: int) -> None:
         self.objected_to.append(operation)
 
-    def objections(self) -> set[int]:
-        return self.heard_objections
+    def was_objected_to(self, operation: int) -> bool:
+        return operation in self.heard_objections
 
     def poll(self, operation: int) -> list[list[float]] | None:
         assert operation == self.started[-1]
@@ -85,6 +85,14 @@ def test_nobody_changes_what_somebody_has_no_answer_for() -> None:
     assert [rank.call() for _ in range(LEAD)] == [None] * LEAD
     assert rank.slow_ranks.take_view()[0] == before
     assert rank.objected_to == []
+
+
+def test_an_exchange_that_failed_here_is_objected_to() -> None:
+    rank = Rank()
+    rank.poll = lambda _operation: []  # type: ignore[method-assign]
+    for _ in range(INTERVAL + LEAD):
+        assert rank.call() is None
+    assert rank.objected_to == rank.started[:1]
 
 
 def test_an_answer_waits_for_objections_until_just_before_it_holds() -> None:

@@ -43,3 +43,7 @@ def test_a_rank_without_most_of_the_others_has_nothing_to_say(away: int) -> None
 
 def test_ranks_of_other_groups_are_not_away() -> None:
     assert entries_lost(report(delivered=3_200, counterparts=4), 0) == (0, 3_200)
+
+
+def test_with_groups_nothing_is_said_of_an_operation_without_somebody() -> None:
+    assert entries_lost(report(away=1, delivered=1_800, counterparts=4), 0) == (0, 0)

@@ -37,4 +37,4 @@ class BufferPlaces:
 
     def _shape_now(self) -> list[object]:
         """Changes where modules or buffers come or go."""
-        return [part for module in self._modules for part in (*map(id, module._modules.values()), *module._buffers)]
+        return [(*map(id, module._modules.values()), *module._buffers) for module in self._modules]

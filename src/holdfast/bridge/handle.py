@@ -487,7 +487,7 @@ def _make_hadamard(config: Config, link: Link) -> Hadamard | None:
 
 def _make_feedback(config: Config, link: Link, cast: Cast | None) -> LossFeedback | None:
     # In groups a contribution can be lost on two ways, and only the first is heard of.
-    told = _sends(link) and link.agreement.num_groups == 1
+    told = _sends(link) and link.agreement.num_groups == 1 and link.host_meetings is None
     return LossFeedback(torch.float32 if cast is None else cast.dtype) if config.loss_feedback and told else None
 
 

@@ -179,6 +179,8 @@ class ReplicaGuard:
             with self._lock:
                 self._arrived.clear()
                 self._dirty_since = None
+                self._report_due = False  # what it would tell of is not there any more
+                self._reports.clear()
         finally:
             with self._lock:
                 self._at_rest = at_rest

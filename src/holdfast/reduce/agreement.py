@@ -32,8 +32,8 @@ class Exchange(Protocol):
     def object_to(self, operation: int) -> None:
         """Tells all ranks that this one goes on without the answer."""
 
-    def objections(self) -> set[int]:
-        """To which exchanges others have objected since this was last asked."""
+    def was_objected_to(self, operation: int) -> bool:
+        """Has another rank told this one?"""
 
 
 class Topic(Protocol):
@@ -81,6 +81,8 @@ class Agreement:
             return None
         if self._answer is None:
             self._answer = exchange.poll(started)
+            if self._answer == []:  # it failed here, and perhaps not everywhere
+                exchange.object_to(started)
         if self._answer is None:
             if next_operation >= started + PATIENCE:
                 self._exchange = None
@@ -90,7 +92,7 @@ class Agreement:
         if next_operation < started + LEAD - _SETTLING:
             return None  # others may still object
         self._exchange = None
-        if not self._answer or started in exchange.objections():
+        if not self._answer or exchange.was_objected_to(started):
             return None
         changed = self._agree(self._answer)
         return (max(started + LEAD, next_operation), changed) if changed else None

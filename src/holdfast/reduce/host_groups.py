@@ -33,6 +33,7 @@ from holdfast.reduce.pending import Memory
 logger = logging.getLogger(__name__)
 
 _CHANNEL = 0x62
+_LEAST_S = 0.001
 # How often whoever waits looks whether everybody is still alive, and for the steps of later operations.
 _LOOK_S = 0.1
 _TURN_S = 0.001
@@ -380,7 +381,8 @@ class HostGroups:
         )
 
     def _left_s(self, operation: _Operation) -> float:
-        return max(0.0, operation.called_s + self.link.config.exact_deadline_ms / 1e3 - time.monotonic())
+        """More than nothing, which the engine would take for its own choice."""
+        return max(_LEAST_S, operation.called_s + self.link.config.exact_deadline_ms / 1e3 - time.monotonic())
 
     def _give_up_without(self, gone: set[int]) -> None:
         """Among all ranks a dead one costs what it owned; between hosts it would cost its counterparts as much."""

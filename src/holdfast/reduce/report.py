@@ -160,8 +160,10 @@ def entries_lost(report: _native.OperationReport, own_rank: int) -> tuple[int, i
         for peer in _others(report, own_rank).values()
         if peer.contribution_size + peer.result_size > 0 and peer.contributed + peer.results == 0
     ]
+    team = [peer for peer in _others(report, own_rank).values() if peer.contribution_size + peer.result_size > 0]
     num_present = len(report.peers) - len(away)
-    if 2 * num_present <= len(report.peers):
+    # Of groups only the own team is seen: who else was away with one of it, and with which part, nobody here can tell.
+    if 2 * num_present <= len(report.peers) or (away and len(team) < len(report.peers) - 1):
         return 0, 0
     expected = num_present * (report.total - sum(peer.result_size for peer in away))
     return max(0, expected - report.delivered), expected

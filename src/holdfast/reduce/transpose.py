@@ -194,6 +194,7 @@ class TransposeAllReduce:
         bucket: int | None,
         exact: bool,
         average: bool,
+        way: Way | None = None,
     ) -> Pending:
         self._widen_without_hosts()
         key = (layout, memory.num_bytes)
@@ -201,7 +202,7 @@ class TransposeAllReduce:
         timing = None if exact or self._adaptation is None else self._adaptation.timing(key, bytes_ahead)
         deadline_ms = self.config.exact_deadline_ms if timing is None else 2 * timing.stage_ms
         with self.link.errors_named():
-            operation = self._way.all_reduce(
+            operation = (way or self._way).all_reduce(
                 data=memory.address,
                 count=memory.count,
                 format=memory.format,
@@ -282,17 +283,21 @@ class TransposeAllReduce:
         return by_rank(values, self.link.num_ranks)
 
     def start_exchange(self, own: Sequence[float]) -> tuple[Pending, array.array[float]]:
-        """The sum of vectors in which each rank fills its own place."""
+        """The sum of vectors in which each rank fills its own place.
+
+        Among all ranks, also where hosts meet in memory: there one operation is handed round after the other, and this
+        one may take its time.
+        """
         values = array.array("d", bytes(8 * len(own) * self.link.num_ranks))
         begin = len(own) * self.link.rank
         values[begin : begin + len(own)] = array.array("d", own)
         memory = Memory(values.buffer_info()[0], len(values), _native.Format.f64, values)
-        return self._submit(memory, _AGREEMENT_LAYOUT, None, True, False), values
+        return self._submit(memory, _AGREEMENT_LAYOUT, None, True, False, self.link.engine), values
 
     def take_report(self, pending: Pending) -> _native.OperationReport | None:
         """Without waiting for it."""
         with self.link.errors_named():
-            report = self._way.wait(pending.operation, 0.0)
+            report = self.link.engine.wait(pending.operation, 0.0)
         if report is not None:
             del self._in_flight[pending.operation]
         return report

@@ -18,6 +18,7 @@ from holdfast.reduce.pending import Pending
 _CHANNEL = 0x63
 _OBJECTION = struct.Struct(">I")  # the exchange's operation
 _NOTE_LIMIT_S = 1.0
+_KEPT_OPERATIONS = 256
 
 
 class ExactSums(Protocol):
@@ -38,6 +39,7 @@ class ViewExchange:
         self._sums = weakref.proxy(sums)  # whose part this is
         self._under_way: dict[int, tuple[Pending, array.array[float]]] = {}
         self._tickets: list[int] = []
+        self._objections: set[int] = set()
 
     def start(self, own: Sequence[float]) -> int:
         pending, values = self._sums.start_exchange(own)
@@ -62,13 +64,14 @@ class ViewExchange:
             note = _OBJECTION.pack(operation)
             self._tickets.append(self._link.send_note(peer, _CHANNEL, note, _NOTE_LIMIT_S))
 
-    def objections(self) -> set[int]:
-        found: set[int] = set()
+    def was_objected_to(self, operation: int) -> bool:
         while (received := self._link.receive_note(_CHANNEL, 0.0)) is not None:
             _, note = received
             if len(note) == _OBJECTION.size:
-                found.update(_OBJECTION.unpack(note))
-        return found
+                self._objections.update(_OBJECTION.unpack(note))
+        # One to a later exchange, which this rank has not come to yet, is kept until then.
+        self._objections = {other for other in self._objections if operation <= other < operation + _KEPT_OPERATIONS}
+        return operation in self._objections
 
 
 def by_rank(values: array.array[float], num_ranks: int) -> list[list[float]]:
