@@ -15,6 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import holdfast
 from holdfast.bridge.equality import _digest, model_state
+from holdfast.bridge.replica_guard import _where_most_are
+from holdfast.bridge.replica_notes import Standing
 from holdfast.control.replica_vote import NUM_SLICES
 from holdfast.errors import LossBudgetExceeded
 from holdfast.outcome import Outcome
@@ -203,6 +205,24 @@ def test_a_rank_that_stood_still_goes_on_with_the_others_and_is_equal_again(star
     steps = sorted(results[1][0])
     back = max(itertools.pairwise(steps), key=lambda pair: pair[1] - pair[0])[1]
     assert any(is_equal for step, is_equal in equal.items() if back <= step <= back + 25)
+
+
+@pytest.mark.parametrize(
+    ("steps", "num_others", "found"),
+    [
+        ([9], 1, 9),
+        ([], 1, None),
+        ([9], 3, None),  # it alone has answered
+        ([9, 7], 3, 7),
+        ([9, 7, 7], 3, 7),
+        ([9, 9, 7], 3, 9),
+        ([9, 9], 4, None),
+        ([9, 9, 8], 4, 8),
+    ],
+)
+def test_nobody_goes_where_a_single_rank_is(steps: list[int], num_others: int, found: int | None) -> None:
+    standing = _where_most_are([Standing(step, 2 * step, step) for step in steps], num_others)
+    assert (None if standing is None else standing.step) == found
 
 
 def one_misses_more(member: Member) -> tuple[dict[int, bytes], int]:

@@ -283,10 +283,8 @@ class ReplicaGuard:
             for peer in near:
                 self._send(peer, Where().encode())
             self._lock.wait_for(lambda: self._replies.keys() >= near, _CATCH_UP_LIMIT_S)
-            # The one in the middle: no single rank leads another astray.
-            replies = sorted(self._replies.values(), key=lambda standing: standing.step)
-            furthest = replies[len(replies) // 2] if replies else self._standing
-            if furthest.step <= self._standing.step + 1:
+            furthest = _where_most_are(list(self._replies.values()), len(peers))
+            if furthest is None or furthest.step <= self._standing.step + 1:
                 return
             before = self._reducer.position.next_operation
             skipped = self._reducer.resume(furthest.next_operation, furthest.num_calls) - before
@@ -473,6 +471,14 @@ class ReplicaGuard:
             ticket = self._tickets.popleft()
             if not self._link.note_is_settled(ticket):
                 self._tickets.append(ticket)
+
+
+def _where_most_are(replies: Sequence[Standing], num_others: int) -> Standing | None:
+    """The furthest that more than half of the others have come to. No single rank leads another astray, also where it is
+    the only one that has answered in time."""
+    furthest_first = sorted(replies, key=lambda standing: standing.step, reverse=True)
+    needed = num_others // 2 + 1
+    return furthest_first[needed - 1] if len(furthest_first) >= needed else None
 
 
 def _within(budget_bytes: int, wanted: Sequence[int], blocks: StateBlocks) -> Sequence[int]:
