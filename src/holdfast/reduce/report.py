@@ -145,8 +145,8 @@ def outcome_of(
 
 def heard_nobody(report: _native.OperationReport, own_rank: int) -> bool:
     """Though somebody should have been."""
-    others = [peer for peer in _others(report, own_rank).values() if peer.contribution_size + peer.result_size > 0]
-    return bool(others) and all(peer.contributed + peer.results == 0 for peer in others)
+    team = _team(report, own_rank)
+    return bool(team) and len(_away(team)) == len(team)
 
 
 def entries_lost(report: _native.OperationReport, own_rank: int) -> tuple[int, int]:
@@ -155,18 +155,23 @@ def entries_lost(report: _native.OperationReport, own_rank: int) -> tuple[int, i
     Ranks of which nothing came were away: the network lost nothing of theirs. Nobody is counted where that is said of
     most: then it is this rank that was.
     """
-    away = [
-        peer
-        for peer in _others(report, own_rank).values()
-        if peer.contribution_size + peer.result_size > 0 and peer.contributed + peer.results == 0
-    ]
-    team = [peer for peer in _others(report, own_rank).values() if peer.contribution_size + peer.result_size > 0]
+    team = _team(report, own_rank)
+    away = _away(team)
     num_present = len(report.peers) - len(away)
     # Of groups only the own team is seen: who else was away with one of it, and with which part, nobody here can tell.
     if 2 * num_present <= len(report.peers) or (away and len(team) < len(report.peers) - 1):
         return 0, 0
     expected = num_present * (report.total - sum(peer.result_size for peer in away))
     return max(0, expected - report.delivered), expected
+
+
+def _team(report: _native.OperationReport, own_rank: int) -> list[_native.PeerReport]:
+    """Those that something was expected of: with groups not all."""
+    return [peer for peer in _others(report, own_rank).values() if peer.contribution_size + peer.result_size > 0]
+
+
+def _away(team: Sequence[_native.PeerReport]) -> list[_native.PeerReport]:
+    return [peer for peer in team if peer.contributed + peer.results == 0]
 
 
 def late_ratio(report: _native.OperationReport, own_rank: int) -> float:
