@@ -13,15 +13,14 @@ Needs root, as the lab does.
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
+
+from race_command import race
 
 EXACT, PEERS = "gloo-tuned", ("holdfast", "holdfast-paper")
 ALLOWED_POINTS = 0.5
@@ -38,20 +37,13 @@ loss_ratio = {ratio}
 """
 
 
-def race(
+def train(
     task: str, hosts: int, profile: str, peers: Sequence[str], seed: int, steps: int, folder: Path
 ) -> dict[str, Any]:
-    holdfast = str(Path(sys.executable).with_name("holdfast"))
-    command = [holdfast, "race", "--task", task, "--hosts", str(hosts), "--profile", profile, "--seed", str(seed)]
-    command += ["--peers", ",".join(peers), "--max-steps", str(steps), "--json", "--output", str(folder)]
     # A target that nobody reaches: all train to the end.
-    command += ["--target", "-1" if task in ("text", "finetune") else "2"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
-    try:
-        result: dict[str, Any] = json.loads(done.stdout)
-    except ValueError:
-        raise SystemExit(f"the race failed: {done.stdout[-2000:]}\n{done.stderr[-2000:]}") from None
-    return result
+    target = "-1" if task in ("text", "finetune") else "2"
+    to_the_end = ["--max-steps", str(steps), "--target", target]
+    return race(folder, task=task, hosts=hosts, profile=profile, seed=seed, peers=peers, further=to_the_end)
 
 
 def verdict(differences: Sequence[float], exact: float, *, points: bool) -> str:
@@ -78,7 +70,7 @@ def main() -> int:
     exact: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(chosen.seeds):
-            result = race(chosen.task, chosen.hosts, "clean", [EXACT], seed, steps, Path(folder) / str(seed))
+            result = train(chosen.task, chosen.hosts, "clean", [EXACT], seed, steps, Path(folder) / str(seed))
             exact.append(result["runs"][0]["final_metric"])
     for ratio in map(float, chosen.losses.split(",")):
         differences: dict[str, list[float]] = {peer: [] for peer in PEERS}
@@ -88,7 +80,7 @@ def main() -> int:
             profile = Path(folder) / f"lossy-{100 * ratio:g}.toml"
             profile.write_text(PROFILE.format(ratio=ratio))
             for seed in range(chosen.seeds):
-                result = race(chosen.task, chosen.hosts, str(profile), PEERS, seed, steps, Path(folder) / str(seed))
+                result = train(chosen.task, chosen.hosts, str(profile), PEERS, seed, steps, Path(folder) / str(seed))
                 runs = {run["peer"]: run for run in result["runs"]}
                 points, sign = bool(result["higher_is_better"]), 1 if result["higher_is_better"] else -1
                 delivered.append(runs["holdfast"]["delivered_ratio"])

@@ -12,30 +12,15 @@ faster than stock Gloo; the mean step from `shared-1.5` to `shared-3` at most 10
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from statistics import mean, median
-from typing import Any
+
+from race_command import race
 
 STOCK = ("gloo-cubic", "gloo-bbr")
 PEERS = (*STOCK, "gloo-tuned", "holdfast", "holdfast-paper", "gloo-tuned-bf16", "holdfast-bf16")
 PROFILES = ("lossy-1", "stalls", "shared-1.5", "shared-3")
-
-
-def race(task: str, hosts: int, profile: str, seed: int) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        holdfast = str(Path(sys.executable).with_name("holdfast"))
-        command = [holdfast, "race", "--task", task, "--hosts", str(hosts), "--profile", profile, "--seed", str(seed)]
-        command += ["--peers", ",".join(PEERS), "--json", "--output", folder]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=3600, check=False)
-        try:
-            result: dict[str, Any] = json.loads(done.stdout)
-        except ValueError:
-            raise SystemExit(f"the race failed: {done.stdout[-2000:]}\n{done.stderr[-2000:]}") from None
-    return result
 
 
 def main() -> int:
@@ -50,7 +35,11 @@ def main() -> int:
         seconds: dict[str, list[float]] = {peer: [] for peer in PEERS}
         means: dict[str, list[float]] = {peer: [] for peer in PEERS}
         for seed in range(chosen.seeds):
-            for run in race(chosen.task, chosen.hosts, profile, seed)["runs"]:
+            with tempfile.TemporaryDirectory() as folder:
+                result = race(
+                    Path(folder), task=chosen.task, hosts=chosen.hosts, profile=profile, seed=seed, peers=PEERS
+                )
+            for run in result["runs"]:
                 reached = run["seconds_to_target"]
                 seconds[run["peer"]].append(float("inf") if reached is None else reached)
                 means[run["peer"]].append(mean(run["step_ms"]))
