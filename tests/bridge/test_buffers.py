@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import holdfast
 from holdfast.bridge.buffers import BufferAverager
+from holdfast.control.hard_bound import HardBound
 from holdfast.reduce.transpose import TransposeAllReduce
 
 AMPLE = {"deadline_ms": 20_000.0, "early_wait_floor_ms": 5_000.0}
@@ -148,6 +149,27 @@ def test_what_does_not_arrive_keeps_the_own_value(run_ranks) -> None:
     # Half of it is this rank's shard, to which nobody contributed; the other half came back from the absent rank's
     # I/O thread with this rank's own contribution. Nothing was zeroed.
     assert after == pytest.approx(before)
+
+
+def deadlines(member: Member) -> tuple[float, float]:
+    reducer = TransposeAllReduce(member.join())
+    reducer.adopt(HardBound.loaded(300.0, 4_000_000, 10.0))
+    buffer = torch.ones(1000)
+    averager = BufferAverager(reducer, lambda: [buffer])
+    found = []
+    for beside_bytes in (0, 4_000_000):
+        averager.start(beside_bytes)
+        (outcome,) = averager.finish()
+        found.append(outcome.deadline_ms)
+    member.barrier()
+    return found[0], found[1]
+
+
+def test_buffers_may_take_as_long_as_the_gradients_beside_them(run_ranks) -> None:
+    """The step waits for both. Else a pause of the floor's 10 ms leaves replicas unequal, although nobody was in a hurry."""
+    for alone_ms, beside_ms in run_ranks(deadlines, 2):
+        assert alone_ms == pytest.approx(20.0)
+        assert beside_ms == pytest.approx(2 * 300.0 * 4_004_000 / 4_000_000)
 
 
 def test_a_model_without_floating_buffers_starts_nothing() -> None:

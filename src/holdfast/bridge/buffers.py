@@ -3,7 +3,8 @@
 DDP broadcasts rank 0's buffers over the default group before every forward: a TCP barrier that waits for the slowest
 rank. While attached, floating-point buffers are averaged instead, by a bounded all-reduce that starts with the last
 bucket of the backward pass and is waited for before the optimizer's step, within its deadline. What does not arrive is
-what it was before the forward: the same on all ranks, where this rank's own value is not. Integer buffers (counters) advance alike on all ranks and are compared by `synchronize()`.
+what it was before the forward: the same on all ranks, where this rank's own value is not. Integer buffers (counters)
+advance alike on all ranks and are compared by `synchronize()`.
 """
 
 from __future__ import annotations
@@ -33,15 +34,19 @@ class BufferAverager:
             self._before_forward = {id(buffer): buffer.detach().clone() for buffer in self._buffers()}
             self._averaged = False
 
-    def start(self) -> None:
-        """Called by every rank at the same place in the order of operations: after the last bucket."""
+    def start(self, beside_bytes: int = 0) -> None:
+        """Called by every rank at the same place in the order of operations: after the last bucket.
+
+        `beside_bytes`: of all buckets. The step waits for those, too, and buffers that a short bound of their own cuts
+        off are unequal for nothing.
+        """
         by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
         for buffer in self._buffers():  # asked for each time: a module may put another tensor in a buffer's place
             if buffer.dtype in FORMATS and buffer.numel() > 0:
                 by_dtype.setdefault(buffer.dtype, []).append(buffer)
         for buffers in by_dtype.values():
             group = _Group(buffers, [self._before_forward.get(id(buffer), buffer) for buffer in buffers])
-            pending = self._reducer.start(memory_of(group.flat), layout=group.layout)
+            pending = self._reducer.start(memory_of(group.flat), layout=group.layout, beside_bytes=beside_bytes)
             self._pending.append((group, pending))
 
     def finish(self) -> list[Outcome]:

@@ -192,7 +192,7 @@ def _hook(state: _HookState, bucket: dist.GradBucket) -> torch.futures.Future[to
     started = _StartedBucket(buffer, sent, pending)
     state.started.append(started)
     if bucket.is_last():
-        handle.buckets_all_started()
+        handle.buckets_all_started(sum(bucket.pending.memory.num_bytes for bucket in state.started))
         if after_backward:
             state.finish_backward()
     return started.future

@@ -204,8 +204,9 @@ class Handle:
         if self._feedback is not None:
             self._feedback.abandon(pending.operation)
 
-    def buckets_all_started(self) -> None:
-        self._buffers.start()
+    def buckets_all_started(self, num_bytes: int) -> None:
+        """So many in all of them."""
+        self._buffers.start(beside_bytes=num_bytes)
         if self._guard is not None:
             self._guard.while_waiting()
         self._passes_without_a_step += 1

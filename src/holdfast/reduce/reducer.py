@@ -23,7 +23,14 @@ class Reducer(Protocol):
     def adopt(self, bound: HardBound) -> None: ...
 
     def start(
-        self, memory: Memory, *, layout: int = 0, bucket: int | None = None, exact: bool = False, average: bool = True
+        self,
+        memory: Memory,
+        *,
+        layout: int = 0,
+        bucket: int | None = None,
+        exact: bool = False,
+        average: bool = True,
+        beside_bytes: int = 0,
     ) -> Pending: ...
 
     def start_numbered(
@@ -34,6 +41,7 @@ class Reducer(Protocol):
         bucket: int | None = None,
         exact: bool = False,
         average: bool = True,
+        beside_bytes: int = 0,
     ) -> Pending: ...
 
     def finish(self, pending: Pending) -> Outcome: ...

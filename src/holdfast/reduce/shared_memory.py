@@ -53,9 +53,12 @@ class SharedMemoryAllReduce:
         bucket: int | None = None,
         exact: bool = False,
         average: bool = True,
+        beside_bytes: int = 0,
     ) -> Pending:
         """Takes part in the next operation, in place; `finish` returns its outcome."""
-        return self.start_numbered(lambda _: memory, layout=layout, bucket=bucket, exact=exact, average=average)
+        return self.start_numbered(
+            lambda _: memory, layout=layout, bucket=bucket, exact=exact, average=average, beside_bytes=beside_bytes
+        )
 
     def start_numbered(
         self,
@@ -65,12 +68,15 @@ class SharedMemoryAllReduce:
         bucket: int | None = None,
         exact: bool = False,
         average: bool = True,
+        beside_bytes: int = 0,
     ) -> Pending:
         """As `start`, for memory whose content depends on the operation's number."""
         self.link.require_open()
         self._release_abandoned()
         if self._failed:
-            return self._network.start_numbered(prepare, layout=layout, bucket=bucket, exact=exact, average=average)
+            return self._network.start_numbered(
+                prepare, layout=layout, bucket=bucket, exact=exact, average=average, beside_bytes=beside_bytes
+            )
         number = self._meeting.next_number
         pending = self._meeting.start_all_reduce(
             prepare(number),

@@ -107,12 +107,16 @@ class TransposeAllReduce:
         bucket: int | None = None,
         exact: bool = False,
         average: bool = True,
+        beside_bytes: int = 0,
     ) -> Pending:
         """Takes part in the next operation, in place; `finish` returns its outcome.
 
-        The first call after the warm-up waits for the warm-up operations, each of which is bounded.
+        The first call after the warm-up waits for the warm-up operations, each of which is bounded. `beside_bytes`: the
+        caller waits for others of so many bytes, too; this one may take as long as they, also if they take less.
         """
-        return self.start_numbered(lambda _: memory, layout=layout, bucket=bucket, exact=exact, average=average)
+        return self.start_numbered(
+            lambda _: memory, layout=layout, bucket=bucket, exact=exact, average=average, beside_bytes=beside_bytes
+        )
 
     def start_numbered(
         self,
@@ -122,6 +126,7 @@ class TransposeAllReduce:
         bucket: int | None = None,
         exact: bool = False,
         average: bool = True,
+        beside_bytes: int = 0,
     ) -> Pending:
         """As `start`, for memory whose content depends on the operation's number.
 
@@ -138,7 +143,7 @@ class TransposeAllReduce:
             self._agree(self._agreement, self._adaptation)
         operation = self._next_operation()
         memory = prepare(operation)
-        pending = self._submit(memory, layout, bucket, exact or warming_up, average)
+        pending = self._submit(memory, layout, bucket, exact or warming_up, average, beside_bytes=beside_bytes)
         if pending.operation != operation:
             self.abandon(pending)
             raise OperationError(
@@ -195,10 +200,11 @@ class TransposeAllReduce:
         exact: bool,
         average: bool,
         way: Way | None = None,
+        beside_bytes: int = 0,
     ) -> Pending:
         self._widen_without_hosts()
         key = (layout, memory.num_bytes)
-        bytes_ahead = 0 if exact else self._bytes_under_way()
+        bytes_ahead = 0 if exact else max(beside_bytes, self._bytes_under_way())
         timing = None if exact or self._adaptation is None else self._adaptation.timing(key, bytes_ahead)
         deadline_ms = self.config.exact_deadline_ms if timing is None else 2 * timing.stage_ms
         with self.link.errors_named():
