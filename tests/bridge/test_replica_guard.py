@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import holdfast
+from holdfast.bridge import replica_guard
 from holdfast.bridge.equality import _digest, model_state
 from holdfast.bridge.replica_guard import _where_most_are
 from holdfast.bridge.replica_notes import Standing
@@ -205,6 +206,43 @@ def test_a_rank_that_stood_still_goes_on_with_the_others_and_is_equal_again(star
     steps = sorted(results[1][0])
     back = max(itertools.pairwise(steps), key=lambda pair: pair[1] - pair[0])[1]
     assert any(is_equal for step, is_equal in equal.items() if back <= step <= back + 25)
+
+
+LOOP = 150
+
+
+def loop_with_a_pause(member: Member) -> tuple[int, int, Any]:
+    """Rank 0 sets the pace: the others' own work is short, so what they missed they can make quickly."""
+    replica_guard.makes_up_for = lambda _missed, _ratio: True  # type: ignore[assignment]
+    training = Training(member, deadline_ms=80.0, early_wait_floor_ms=5.0)
+    applied = 0
+    for number in range(LOOP):
+        if member.rank == 0:
+            time.sleep(0.01)
+        before = training.model.module[0].weight.detach().clone()
+        training.step()
+        applied += not torch.equal(before, training.model.module[0].weight)
+        if number == 5:
+            member.say(f"going/{member.rank}")
+    step, figures = training.handle.step, training.handle.summary().replicas
+    training.handle.detach()
+    return step, applied, figures
+
+
+def test_a_rank_that_passes_what_it_missed_ends_its_loop_with_the_others(start_ranks) -> None:
+    """The sampler and the schedule of the learning rate count the loop's steps; the end of the epoch is the loop's."""
+    with start_ranks(loop_with_a_pause, 3, group=True) as ranks:
+        for rank in range(3):
+            ranks.hear(f"going/{rank}")
+        with ranks.stopped(1):
+            time.sleep(0.8)
+        results = ranks.results()
+    paused = results[1][2]
+    assert paused.skipped_operations > 0
+    assert paused.passed_steps > 0
+    assert results[1][1] <= LOOP - paused.passed_steps  # in those nothing was applied
+    assert [figures.passed_steps for _, _, figures in (results[0], results[2])] == [0, 0]
+    assert [step for step, _, _ in results] == [LOOP, LOOP, LOOP]
 
 
 @pytest.mark.parametrize(

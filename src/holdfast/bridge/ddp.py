@@ -172,6 +172,8 @@ def _hook(state: _HookState, bucket: dist.GradBucket) -> torch.futures.Future[to
     handle = state.handle
     if handle is None:
         return allreduce_hook(state.process_group, bucket)
+    if handle.passing:
+        return _as_it_is(bucket)
     # The first step of a static graph hands over all buckets after the backward pass, in a callback of DDP's that also
     # reads the futures: a callback of ours would come too late.
     after_backward = torch._C._current_autograd_node() is None
@@ -196,6 +198,12 @@ def _hook(state: _HookState, bucket: dist.GradBucket) -> torch.futures.Future[to
         if after_backward:
             state.finish_backward()
     return started.future
+
+
+def _as_it_is(bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    return future
 
 
 def _announce_on_stderr(rank: int) -> None:

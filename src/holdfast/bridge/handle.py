@@ -141,6 +141,11 @@ class Handle:
         """What encodes float32 buckets; none when they always travel as they are."""
         return self._hadamard
 
+    @property
+    def passing(self) -> bool:
+        """The others have made this step already: nothing of it is sent, nothing is applied."""
+        return self._guard is not None and self._guard.passing
+
     def bucket_to_send(self, bucket: torch.Tensor, layout: Layout, operation: int) -> torch.Tensor:
         """What goes over the wire: the bucket itself or, for a 16-bit wire, another tensor."""
         feedback = self._feedback if self._feedback is not None and self._feedback.applies_to(bucket) else None
@@ -238,6 +243,9 @@ class Handle:
             return
         self._finish_buffers()  # so that they, too, are equal after the step
         self._passes_without_a_step = 0
+        if self.passing:
+            self._leave_update_out()
+            return
         if self._guard is not None:
             self._guard.before_step()
         judgement = self._budget.judge(self._losses)
@@ -262,11 +270,17 @@ class Handle:
                 lost,
                 self._losses.culprits,
             )
+        self._leave_update_out()
+
+    def _leave_update_out(self) -> None:
         for parameter in self._model.module.parameters():
             parameter.grad = None  # optimizers leave out what has none
 
     def _after_step(self) -> None:
         if self._closed:
+            return
+        if self._guard is not None and self._guard.passing:
+            self._guard.step_passed()
             return
         losses, self._losses = self._losses, StepLosses()
         if self._guard is not None:

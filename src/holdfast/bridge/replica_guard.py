@@ -5,7 +5,8 @@ that missed some of a result is *dirty*: it sends fingerprints of everything, an
 belong to the state after that step, so they are installed before the next one, when the parameters are still what they
 were; what comes later is dropped and asked for again. Nobody waits for any of it.
 
-A rank that was away while the others went on asks where they are, goes on from there, and has the whole state sent.
+A rank that was away while the others went on asks where they are, and goes on from there: it passes the steps of its loop
+that they have made already, where that is quick enough, and has the whole state sent.
 
 Messages are read by a thread of its own. Parameters and optimizer state are at rest between two steps, and the lock
 tells the thread when they are not.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +27,7 @@ from holdfast import _native
 from holdfast.bridge import replica_notes
 from holdfast.bridge.replica_notes import Content, Corruption, Refusal, Report, Standing, Verdict, Where
 from holdfast.bridge.state_blocks import StateBlocks
+from holdfast.control.catching_up import OwnWork, makes_up_for
 from holdfast.control.replica_vote import NUM_SLICES, odd_ranks, referee_of, slice_of
 from holdfast.errors import HandleClosed
 from holdfast.link.link import Link
@@ -64,6 +67,8 @@ class ReplicaFigures:
     """Fingerprints and blocks, to whomever."""
     skipped_operations: int = 0
     """Done by the others while this rank was away."""
+    passed_steps: int = 0
+    """Of the own loop, which the others had made already: nothing was sent, nothing applied."""
     corruptions: tuple[str, ...] = ()
     """Differences that no loss explains, wherever they were: which rank, which tensors, after which step."""
 
@@ -83,6 +88,8 @@ class ReplicaGuard:
         self._withdrew = False  # while dirty: it has left out an update, and nothing to offer that others could want
         self._unsure_steps = 0  # after which all others refused, too
         self._first_unsure = 0
+        self._steps_to_pass = 0
+        self._own_work = OwnWork()
         self._asked: set[int] = set()
         self._budget = _FIRST_BUDGET
         self._state_before: dict[int, Report] = {}  # the own fingerprints of the last steps
@@ -112,6 +119,11 @@ class ReplicaGuard:
     def dirty(self) -> bool:
         return self._dirty_since is not None
 
+    @property
+    def passing(self) -> bool:
+        """The others have made the step that this rank's loop is at."""
+        return self._steps_to_pass > 0
+
     def explain(self) -> str:
         figures = self._figures
         said = (
@@ -129,25 +141,23 @@ class ReplicaGuard:
 
     def while_waiting(self) -> None:
         """The gradients are on their way, and nothing else is to be done: the time to compare the last step's state."""
-        with self._lock:
-            if self._report_due and self._blocks is not None:
-                self._report(self._blocks)
-        self._forget_notes()
+        self._own_work.done(time.monotonic())
+        self._report_if_due()
 
     def before_step(self) -> None:
         """Parameters and optimizer state are still those after the last step: what was sent of it is installed."""
-        self.while_waiting()  # unless it was done; there need not have been anything to wait for
+        self._report_if_due()  # unless it was done; there need not have been anything to wait for
         with self._lock:
             self._install()
             self._at_rest = False
 
     def after_step(self, *, missed: bool, withdrawn: bool) -> None:
         """`missed`: this rank may have applied something else than the others. `withdrawn`: it has applied nothing."""
-        if withdrawn:
-            self._catch_up()
+        self._own_work.step_ended(time.monotonic(), usual=not withdrawn)
+        made = self._standing.step + 1
+        if not (withdrawn and self._catch_up(made)):
+            self._stand_at(made)
         with self._lock:
-            position = self._reducer.position
-            self._standing = Standing(self._standing.step + 1, position.next_operation, position.num_calls)
             if missed or withdrawn:
                 if self.dirty:  # what was sent to mend the last loss may have cost this one
                     self._budget = max(_LEAST_BUDGET, self._budget / 2)
@@ -160,14 +170,42 @@ class ReplicaGuard:
                 dirty_steps=self._figures.dirty_steps + self.dirty,
                 withdrawn_steps=self._figures.withdrawn_steps + withdrawn,
             )
-            if (blocks_now := self._blocks_now()) is not None:
-                self._blocks = blocks_now()
-                self._at_rest = True
-                self._report_due = True
-                if self.dirty:  # what is to be mended before the next step is asked for, and served, at once
-                    self._report(self._blocks)
-                else:
-                    self._settle_waiting()
+        self._rest()
+
+    def step_passed(self) -> None:
+        """Instead of the two above: the optimizer has made a step without gradients, while this rank is `passing`."""
+        self._own_work.step_ended(time.monotonic(), usual=False)
+        self._steps_to_pass -= 1
+        self._figures = replace(self._figures, passed_steps=self._figures.passed_steps + 1)
+        if not self.passing:
+            self._catch_up(self._standing.step)  # they have gone on meanwhile
+        with self._lock:
+            self._doubt()
+        self._rest()
+
+    def _rest(self) -> None:
+        """Until the next step the state is what it is, and can be compared."""
+        with self._lock:
+            if (blocks_now := self._blocks_now()) is None:
+                return
+            self._blocks = blocks_now()
+            self._at_rest = True
+            self._report_due = not self.passing  # until then nobody could make use of it
+            if self._report_due and self.dirty:  # what is to be mended before the next step is asked for at once
+                self._report(self._blocks)
+            else:
+                self._settle_waiting()
+
+    def _stand_at(self, step: int) -> None:
+        position = self._reducer.position
+        with self._lock:
+            self._standing = Standing(step, position.next_operation, position.num_calls)
+
+    def _report_if_due(self) -> None:
+        with self._lock:
+            if self._report_due and self._blocks is not None:
+                self._report(self._blocks)
+        self._forget_notes()
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
@@ -273,8 +311,8 @@ class ReplicaGuard:
         elif promised:
             self._budget = min(_MOST_BUDGET, 1.5 * self._budget)
 
-    def _catch_up(self) -> None:
-        """Asks where the others are, and goes on from there if that is further."""
+    def _catch_up(self, made: int) -> bool:
+        """Asks where the others are, and goes on from there if that is further than the steps that this rank has made."""
         peers = [peer for peer in self._link.snapshot().peers if peer.state == _native.PeerState.alive]
         # Who was not heard just now will not answer: it is the network that is away, and waiting makes it worse.
         near = {peer.rank for peer in peers if peer.silence_s < _JUST_HEARD_S}
@@ -284,20 +322,23 @@ class ReplicaGuard:
                 self._send(peer, Where().encode())
             self._lock.wait_for(lambda: self._replies.keys() >= near, _CATCH_UP_LIMIT_S)
             furthest = _where_most_are(list(self._replies.values()), len(peers))
-            if furthest is None or furthest.step <= self._standing.step + 1:
-                return
+            if furthest is None or furthest.step <= made:
+                return False
+            missed_steps = furthest.step - made
             before = self._reducer.position.next_operation
             skipped = self._reducer.resume(furthest.next_operation, furthest.num_calls) - before
+            self._steps_to_pass = missed_steps if makes_up_for(missed_steps, self._own_work.ratio) else 0
             logger.warning(
-                "[rank %d] was away for %d steps (%d operations): going on with the others from step %d",
+                "[rank %d] was away for %d steps (%d operations): going on with the others from step %d%s",
                 self._link.rank,
-                furthest.step - self._standing.step - 1,
+                missed_steps,
                 skipped,
                 furthest.step + 1,
+                ", after passing the missed ones" if self._steps_to_pass else "; its own loop stays behind",
             )
-            # One less: what follows counts the step that is just over.
-            self._standing = Standing(furthest.step - 1, furthest.next_operation, furthest.num_calls)
             self._figures = replace(self._figures, skipped_operations=self._figures.skipped_operations + skipped)
+        self._stand_at(furthest.step)
+        return True
 
     # -- what others say, on the thread that listens ----------------------------------------------------------------------
 
