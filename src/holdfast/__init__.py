@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.bridge.ddp import attach
-    from holdfast.bridge.handle import Handle, Summary
+    from holdfast.bridge.handle import Handle
+    from holdfast.bridge.summary import Summary
     from holdfast.config import Config
     from holdfast.errors import HoldfastError
     from holdfast.outcome import Outcome, PeerOutcome
@@ -29,7 +30,7 @@ _HOME_OF = {
     "OptiReduce": "holdfast.strategy",
     "Outcome": "holdfast.outcome",
     "PeerOutcome": "holdfast.outcome",
-    "Summary": "holdfast.bridge.handle",
+    "Summary": "holdfast.bridge.summary",
     "attach": "holdfast.bridge.ddp",
 }
 

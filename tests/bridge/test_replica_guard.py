@@ -14,10 +14,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import holdfast
-from holdfast.bridge import replica_guard
+from holdfast.bridge import way_back
 from holdfast.bridge.equality import _digest, model_state
-from holdfast.bridge.replica_guard import _where_most_are
-from holdfast.bridge.replica_notes import Standing
 from holdfast.control.replica_vote import NUM_SLICES
 from holdfast.errors import LossBudgetExceeded
 from holdfast.outcome import Outcome
@@ -213,7 +211,7 @@ LOOP = 150
 
 def loop_with_a_pause(member: Member) -> tuple[int, int, Any]:
     """Rank 0 sets the pace: the others' own work is short, so what they missed they can make quickly."""
-    replica_guard.makes_up_for = lambda _missed, _ratio: True  # type: ignore[assignment]
+    way_back.makes_up_for = lambda _missed, _ratio: True  # type: ignore[assignment]
     training = Training(member, deadline_ms=80.0, early_wait_floor_ms=5.0)
     applied = 0
     for number in range(LOOP):
@@ -243,24 +241,6 @@ def test_a_rank_that_passes_what_it_missed_ends_its_loop_with_the_others(start_r
     assert results[1][1] <= LOOP - paused.passed_steps  # in those nothing was applied
     assert [figures.passed_steps for _, _, figures in (results[0], results[2])] == [0, 0]
     assert [step for step, _, _ in results] == [LOOP, LOOP, LOOP]
-
-
-@pytest.mark.parametrize(
-    ("steps", "num_others", "found"),
-    [
-        ([9], 1, 9),
-        ([], 1, None),
-        ([9], 3, None),  # it alone has answered
-        ([9, 7], 3, 7),
-        ([9, 7, 7], 3, 7),
-        ([9, 9, 7], 3, 9),
-        ([9, 9], 4, None),
-        ([9, 9, 8], 4, 8),
-    ],
-)
-def test_nobody_goes_where_a_single_rank_is(steps: list[int], num_others: int, found: int | None) -> None:
-    standing = _where_most_are([Standing(step, 2 * step, step) for step in steps], num_others)
-    assert (None if standing is None else standing.step) == found
 
 
 def one_misses_more(member: Member) -> tuple[dict[int, bytes], int]:

@@ -8,7 +8,7 @@ import math
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,9 +19,10 @@ from holdfast.bridge.buffers import BufferAverager
 from holdfast.bridge.compared_state import ComparedState
 from holdfast.bridge.equality import Equalised, equalise, model_state
 from holdfast.bridge.path_words import describe_path, describe_rates
-from holdfast.bridge.replica_guard import ReplicaFigures, ReplicaGuard
+from holdfast.bridge.replica_guard import ReplicaGuard
 from holdfast.bridge.state_blocks import StateBlocks
 from holdfast.bridge.step_hooks import StepHooks
+from holdfast.bridge.summary import Summary, Totals, percentile
 from holdfast.codec.cast import Cast
 from holdfast.codec.hadamard import Hadamard
 from holdfast.codec.loss_feedback import LossFeedback
@@ -45,33 +46,6 @@ _STATE_ORIGIN = "what state_dict() of this version returned"
 _DETACH_PATIENCE_MS = 10_000.0
 # Backward passes after which an optimizer should have made a step; more, and gradients may be accumulated.
 _PASSES_WITHOUT_A_STEP = 100
-
-
-@dataclass(frozen=True)
-class Summary:
-    """All operations since `attach`, in a few numbers. Milliseconds, from this rank's call to the end."""
-
-    operations: int
-    exact_operations: int
-    delivered_ratio: float
-    elapsed_p50_ms: float
-    elapsed_p99_ms: float
-    elapsed_max_ms: float
-    deadline_ms: float | None
-    ended_early: int
-    ended_at_bound: int
-    incomplete_by_peer: Mapping[int, int]
-    """How many operations each peer did not deliver in full: the ranking of stragglers."""
-    bytes_sent: int
-    bytes_received: int
-    dropped_datagrams: Mapping[str, int]
-    skipped_steps: int
-    """Updates left out because too much of their contributions was lost."""
-    replicas: ReplicaFigures | None
-    """What was found and mended between the replicas, drift before it was closed included; none: not compared."""
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class Handle:
@@ -98,7 +72,7 @@ class Handle:
         self._encoded: set[int] = set()  # operations under way whose buckets are
         self._feedback = _make_feedback(resolved.config, link, self._cast)
         self._outcomes: deque[Outcome] = deque(maxlen=_KEPT_OUTCOMES)
-        self._totals = _Totals()
+        self._totals = Totals()
         self._closed = False
         self._synchronises_buffers = bool(model.broadcast_buffers)
         self._buffer_places = BufferPlaces(model.module)
@@ -351,8 +325,8 @@ class Handle:
             operations=self._totals.operations,
             exact_operations=self._totals.exact_operations,
             delivered_ratio=self._totals.delivered_ratio,
-            elapsed_p50_ms=_percentile(elapsed, 0.50),
-            elapsed_p99_ms=_percentile(elapsed, 0.99),
+            elapsed_p50_ms=percentile(elapsed, 0.50),
+            elapsed_p99_ms=percentile(elapsed, 0.99),
             elapsed_max_ms=elapsed[-1] if elapsed else 0.0,
             deadline_ms=2 * adaptation.t_b_ms if (adaptation := self._reducer.adaptation) else None,
             ended_early=self._totals.ended_early,
@@ -509,35 +483,3 @@ def _make_feedback(config: Config, link: Link, cast: Cast | None) -> LossFeedbac
 def _sends(link: Link) -> bool:
     """Else nothing is lost or long on its way, so nothing is rounded or encoded for it."""
     return link.num_ranks > 1 and link.meeting is None
-
-
-class _Totals:
-    """Sums over all operations, also those whose outcomes are no longer kept."""
-
-    def __init__(self) -> None:
-        self.operations = 0
-        self.exact_operations = 0
-        self.ended_early = 0
-        self.ended_at_bound = 0
-        self.incomplete_by_peer: dict[int, int] = {}
-        self._elements = 0
-        self._delivered_elements = 0.0
-
-    def add(self, outcome: Outcome) -> None:
-        self.operations += 1
-        self.exact_operations += outcome.exact
-        ends = (outcome.contributions_end, outcome.results_end)
-        self.ended_early += "early" in ends
-        self.ended_at_bound += "bound" in ends
-        for rank in outcome.late_peers:
-            self.incomplete_by_peer[rank] = self.incomplete_by_peer.get(rank, 0) + 1
-        self._elements += outcome.num_elements
-        self._delivered_elements += outcome.num_elements * outcome.delivered_ratio
-
-    @property
-    def delivered_ratio(self) -> float:
-        return self._delivered_elements / self._elements if self._elements else 1.0
-
-
-def _percentile(ascending: list[float], share: float) -> float:
-    return ascending[min(len(ascending) - 1, int(share * len(ascending)))] if ascending else 0.0

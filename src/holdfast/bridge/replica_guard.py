@@ -17,17 +17,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from holdfast import _native
 from holdfast.bridge import replica_notes
+from holdfast.bridge.replica_figures import ReplicaFigures
 from holdfast.bridge.replica_notes import Content, Corruption, Refusal, Report, Standing, Verdict, Where
+from holdfast.bridge.replica_post import CHANNEL, ReplicaPost
 from holdfast.bridge.state_blocks import StateBlocks
-from holdfast.control.catching_up import OwnWork, makes_up_for
+from holdfast.bridge.way_back import WayBack
 from holdfast.control.replica_vote import NUM_SLICES, odd_ranks, referee_of, slice_of
 from holdfast.errors import HandleClosed
 from holdfast.link.link import Link
@@ -35,11 +35,7 @@ from holdfast.reduce.reducer import Reducer
 
 logger = logging.getLogger(__name__)
 
-_CHANNEL = 0x61
-_NOTE_LIMIT_S = 0.5  # later it is about a step that is long over
 _LOOK_S = 0.1
-_CATCH_UP_LIMIT_S = 0.05
-_JUST_HEARD_S = 0.05
 _CLOSE_LIMIT_S = 2.0
 _KEPT_STEPS = 4
 _KEPT_CORRUPTIONS = 100
@@ -48,37 +44,13 @@ _FIRST_BUDGET, _LEAST_BUDGET, _MOST_BUDGET = 1 / 8, 1 / 64, 1 / 4
 _SMALL_STATE_BYTES = 1 << 20
 
 
-@dataclass(frozen=True)
-class ReplicaFigures:
-    """What was found and mended on this rank since `attach`."""
-
-    steps: int = 0
-    dirty_steps: int = 0
-    """After which this rank did not know its state to be that of the others."""
-    withdrawn_steps: int = 0
-    """Whose update was left out here, because less than half of an operation had arrived."""
-    mended_blocks: int = 0
-    mended_bytes: int = 0
-    late_blocks: int = 0
-    """Came after the step before which they had to be installed, and were asked for again."""
-    worst_drift: float = 0.0
-    """The largest |others - own| / |others| over a block, before it was closed."""
-    bytes_sent: int = 0
-    """Fingerprints and blocks, to whomever."""
-    skipped_operations: int = 0
-    """Done by the others while this rank was away."""
-    passed_steps: int = 0
-    """Of the own loop, which the others had made already: nothing was sent, nothing applied."""
-    corruptions: tuple[str, ...] = ()
-    """Differences that no loss explains, wherever they were: which rank, which tensors, after which step."""
-
-
 class ReplicaGuard:
     def __init__(self, link: Link, reducer: Reducer, blocks_now: Callable[[], StateBlocks]) -> None:
         self._link = link
         self._reducer = reducer
         self._blocks_now = weakref.WeakMethod(blocks_now)
         self._lock = threading.Condition()
+        self._post = ReplicaPost(link)
         self._figures = ReplicaFigures()
         self._standing = Standing(0, 0, 0)
         self._at_rest = False
@@ -88,18 +60,15 @@ class ReplicaGuard:
         self._withdrew = False  # while dirty: it has left out an update, and nothing to offer that others could want
         self._unsure_steps = 0  # after which all others refused, too
         self._first_unsure = 0
-        self._steps_to_pass = 0
-        self._own_work = OwnWork()
         self._asked: set[int] = set()
         self._budget = _FIRST_BUDGET
         self._state_before: dict[int, Report] = {}  # the own fingerprints of the last steps
         self._reports: dict[int, dict[int, Report]] = {}  # by step, by rank: not settled yet
         self._arrived: dict[int, dict[int, bytes]] = {}  # blocks to install, by step
         self._promised: dict[int, int] = {}  # how many of them are on their way, by step
-        self._replies: dict[int, Standing] = {}
         self._refused: dict[int, Refusal] = {}  # what those said that were asked after this step, and have no answer
-        self._tickets: deque[int] = deque()
         self._warned_of_layout = False
+        self._way_back = WayBack(link, reducer, self._lock, self._post)
         self._closing = threading.Event()
         listener = (weakref.ref(self), link.engine, self._closing)
         thread = threading.Thread(target=_listen, args=listener, name="holdfast-replicas", daemon=True)
@@ -109,7 +78,12 @@ class ReplicaGuard:
 
     @property
     def figures(self) -> ReplicaFigures:
-        return self._figures
+        return replace(
+            self._figures,
+            bytes_sent=self._post.bytes_sent,
+            skipped_operations=self._way_back.skipped_operations,
+            passed_steps=self._way_back.passed_steps,
+        )
 
     @property
     def step(self) -> int:
@@ -122,7 +96,7 @@ class ReplicaGuard:
     @property
     def passing(self) -> bool:
         """The others have made the step that this rank's loop is at."""
-        return self._steps_to_pass > 0
+        return self._way_back.passing
 
     def explain(self) -> str:
         figures = self._figures
@@ -141,7 +115,7 @@ class ReplicaGuard:
 
     def while_waiting(self) -> None:
         """The gradients are on their way, and nothing else is to be done: the time to compare the last step's state."""
-        self._own_work.done(time.monotonic())
+        self._way_back.work_done()
         self._report_if_due()
 
     def before_step(self) -> None:
@@ -153,10 +127,9 @@ class ReplicaGuard:
 
     def after_step(self, *, missed: bool, withdrawn: bool) -> None:
         """`missed`: this rank may have applied something else than the others. `withdrawn`: it has applied nothing."""
-        self._own_work.step_ended(time.monotonic(), usual=not withdrawn)
+        self._way_back.step_ended(usual=not withdrawn)
         made = self._standing.step + 1
-        if not (withdrawn and self._catch_up(made)):
-            self._stand_at(made)
+        self._stand_at((self._way_back.catch_up(made) if withdrawn else None) or made)
         with self._lock:
             if missed or withdrawn:
                 if self.dirty:  # what was sent to mend the last loss may have cost this one
@@ -174,11 +147,9 @@ class ReplicaGuard:
 
     def step_passed(self) -> None:
         """Instead of the two above: the optimizer has made a step without gradients, while this rank is `passing`."""
-        self._own_work.step_ended(time.monotonic(), usual=False)
-        self._steps_to_pass -= 1
-        self._figures = replace(self._figures, passed_steps=self._figures.passed_steps + 1)
-        if not self.passing:
-            self._catch_up(self._standing.step)  # they have gone on meanwhile
+        self._way_back.step_passed()
+        if not self.passing and (further := self._way_back.catch_up(self._standing.step)) is not None:
+            self._stand_at(further)  # they have gone on meanwhile
         with self._lock:
             self._doubt()
         self._rest()
@@ -205,7 +176,7 @@ class ReplicaGuard:
         with self._lock:
             if self._report_due and self._blocks is not None:
                 self._report(self._blocks)
-        self._forget_notes()
+        self._post.forget_settled()
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
@@ -249,7 +220,7 @@ class ReplicaGuard:
         else:
             referee = referee_of(step, self._link.num_ranks, self._link.gone_peers())
             if referee is not None and referee != self._link.rank:
-                self._send(referee, report.encode())
+                self._post.send(referee, report.encode())
         self._settle_waiting()
 
     def _ask(self, report: Report) -> None:
@@ -261,7 +232,7 @@ class ReplicaGuard:
         asked = referee_of(report.step, self._link.num_ranks, gone | self._refused.keys() | {self._link.rank})
         if asked is not None:
             self._asked.add(asked)
-            self._send(asked, report.encode())
+            self._post.send(asked, report.encode())
         elif self._refused and not any(refusal.sure for refusal in self._refused.values()):
             self._settle_among_unsure(self._refused)
 
@@ -311,35 +282,6 @@ class ReplicaGuard:
         elif promised:
             self._budget = min(_MOST_BUDGET, 1.5 * self._budget)
 
-    def _catch_up(self, made: int) -> bool:
-        """Asks where the others are, and goes on from there if that is further than the steps that this rank has made."""
-        peers = [peer for peer in self._link.snapshot().peers if peer.state == _native.PeerState.alive]
-        # Who was not heard just now will not answer: it is the network that is away, and waiting makes it worse.
-        near = {peer.rank for peer in peers if peer.silence_s < _JUST_HEARD_S}
-        with self._lock:
-            self._replies.clear()
-            for peer in near:
-                self._send(peer, Where().encode())
-            self._lock.wait_for(lambda: self._replies.keys() >= near, _CATCH_UP_LIMIT_S)
-            furthest = _where_most_are(list(self._replies.values()), len(peers))
-            if furthest is None or furthest.step <= made:
-                return False
-            missed_steps = furthest.step - made
-            before = self._reducer.position.next_operation
-            skipped = self._reducer.resume(furthest.next_operation, furthest.num_calls) - before
-            self._steps_to_pass = missed_steps if makes_up_for(missed_steps, self._own_work.ratio) else 0
-            logger.warning(
-                "[rank %d] was away for %d steps (%d operations): going on with the others from step %d%s",
-                self._link.rank,
-                missed_steps,
-                skipped,
-                furthest.step + 1,
-                ", after passing the missed ones" if self._steps_to_pass else "; its own loop stays behind",
-            )
-            self._figures = replace(self._figures, skipped_operations=self._figures.skipped_operations + skipped)
-        self._stand_at(furthest.step)
-        return True
-
     # -- what others say, on the thread that listens ----------------------------------------------------------------------
 
     def take(self, sender: int, note: bytes) -> None:
@@ -349,10 +291,9 @@ class ReplicaGuard:
                 return
             match message:
                 case Where():
-                    self._send(sender, self._standing.encode())
+                    self._post.send(sender, self._standing.encode())
                 case Standing():
-                    self._replies[sender] = message
-                    self._lock.notify_all()
+                    self._way_back.take(sender, message)
                 case Report():
                     self._take_report(sender, message)
                 case Content():
@@ -463,7 +404,7 @@ class ReplicaGuard:
             found = Corruption(step, rank, tuple(compared[place] for place in places))
             for peer in range(self._link.num_ranks):
                 if peer != self._link.rank:
-                    self._send(peer, found.encode())
+                    self._post.send(peer, found.encode())
             self._take_corruption(found)
 
     def _serve(self, rank: int, report: Report, blocks: StateBlocks) -> None:
@@ -475,7 +416,7 @@ class ReplicaGuard:
         if self.dirty or not self._at_rest or not blocks.is_untouched():
             own_report = self._state_before.get(report.step)
             equal = own_report is not None and own_report.fingerprints == report.fingerprints
-            self._send(rank, Refusal(report.step, not self.dirty, self._withdrew, equal).encode())
+            self._post.send(rank, Refusal(report.step, not self.dirty, self._withdrew, equal).encode())
             return
         comparable = report.step == step and len(report.fingerprints) == blocks.num_blocks
         if comparable:
@@ -485,9 +426,9 @@ class ReplicaGuard:
             wanted = list(range(min(report.first_unsure, blocks.num_blocks), blocks.num_blocks))
         most = blocks.num_bytes if blocks.num_bytes <= _SMALL_STATE_BYTES else int(_MOST_BUDGET * blocks.num_bytes)
         sent = _within(min(report.budget_bytes, most), wanted, blocks)
-        self._send(rank, Verdict(step, blocks.num_blocks if comparable else 0, len(wanted), len(sent)).encode())
+        self._post.send(rank, Verdict(step, blocks.num_blocks if comparable else 0, len(wanted), len(sent)).encode())
         for block in sent:
-            self._send(rank, Content(step, block, blocks.read(block)).encode())
+            self._post.send(rank, Content(step, block, blocks.read(block)).encode())
 
     def _warn_of_layout(self, ranks: Sequence[int]) -> None:
         if self._warned_of_layout:
@@ -499,27 +440,6 @@ class ReplicaGuard:
             self._link.rank,
             ranks,
         )
-
-    # -- notes ---------------------------------------------------------------------------------------------------------------
-
-    def _send(self, peer: int, note: bytes) -> None:
-        self._tickets.append(self._link.send_note(peer, _CHANNEL, note, _NOTE_LIMIT_S))
-        self._figures = replace(self._figures, bytes_sent=self._figures.bytes_sent + len(note))
-
-    def _forget_notes(self) -> None:
-        """What became of a note does not matter, but it is kept until somebody asks."""
-        for _ in range(len(self._tickets)):
-            ticket = self._tickets.popleft()
-            if not self._link.note_is_settled(ticket):
-                self._tickets.append(ticket)
-
-
-def _where_most_are(replies: Sequence[Standing], num_others: int) -> Standing | None:
-    """The furthest that more than half of the others have come to. No single rank leads another astray, also where it is
-    the only one that has answered in time."""
-    furthest_first = sorted(replies, key=lambda standing: standing.step, reverse=True)
-    needed = num_others // 2 + 1
-    return furthest_first[needed - 1] if len(furthest_first) >= needed else None
 
 
 def _within(budget_bytes: int, wanted: Sequence[int], blocks: StateBlocks) -> Sequence[int]:
@@ -536,7 +456,7 @@ def _listen(reference: weakref.ref[ReplicaGuard], engine: _native.Engine, closin
     """Keeps the engine while it waits, not the guard nor the link: whoever forgets those closes the engine."""
     while not closing.is_set():
         try:
-            received = engine.receive_note(_CHANNEL, _LOOK_S)
+            received = engine.receive_note(CHANNEL, _LOOK_S)
             ended = received is None and bool(engine.failure())
         except RuntimeError:  # closed
             return
