@@ -33,6 +33,11 @@ def test_the_paper_has_none_of_what_holdfast_adds() -> None:
     assert published.hadamard == own.hadamard == "auto"
 
 
+def test_the_plain_paper_differs_in_the_transform_alone() -> None:
+    published, plain = peer_named("holdfast-paper").settings, peer_named("holdfast-paper-plain").settings
+    assert plain == {**published, "hadamard": "off"}
+
+
 def test_a_list_keeps_its_order_and_names_each_peer_once() -> None:
     assert [peer.name for peer in parse_peers(" gloo-bbr, holdfast,gloo-bbr,")] == ["gloo-bbr", "holdfast"]
 

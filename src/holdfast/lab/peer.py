@@ -31,6 +31,8 @@ class Peer:
     """Off also where it could be used: what is compared is the network."""
     as_published: bool = False
     """Without what Holdfast adds to the paper."""
+    transforms: bool = True
+    """Off: the Hadamard transform never comes on, whatever is lost."""
 
     @property
     def wire(self) -> WireName:
@@ -41,7 +43,7 @@ class Peer:
         """Of Holdfast, where they are not the defaults."""
         published = OptiReduce.as_published().settings() if self.as_published else {}
         own = {"protection": self.protection, "wire": self.wire, "shared_memory": self.shared_memory}
-        return {**published, **own}
+        return {**published, **own, **({} if self.transforms else {"hadamard": "off"})}
 
 
 PEERS = {
@@ -51,6 +53,7 @@ PEERS = {
         Peer("holdfast-bf16", "holdfast", wire_bytes=2),
         Peer("holdfast-exact", "holdfast", exact=True),
         Peer("holdfast-paper", "holdfast", as_published=True),
+        Peer("holdfast-paper-plain", "holdfast", as_published=True, transforms=False),
         Peer("holdfast-authenticated", "holdfast", protection="authenticated"),
         Peer("holdfast-insecure", "holdfast", protection="insecure"),
         Peer("holdfast-shared", "holdfast", shared_memory=True),
