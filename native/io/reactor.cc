@@ -74,9 +74,10 @@ Reactor::~Reactor() { stop(); }
 // ---------------------------------------------------------------------------------------------------- other threads
 
 template <class Ready>
-bool Reactor::wait_for(std::unique_lock<std::mutex>& lock, Duration patience, Ready ready) {
-  changed_.wait_for(lock, std::chrono::nanoseconds(std::min(patience, longest_wait)),
-                    [&] { return stopped_ || ready(); });
+bool Reactor::wait_for(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, Duration patience,
+                       Ready ready) {
+  changed.wait_for(lock, std::chrono::nanoseconds(std::min(patience, longest_wait)),
+                   [&] { return stopped_ || ready(); });
   return ready();
 }
 
@@ -115,7 +116,7 @@ auto Reactor::ask_thread(Question question) {
 std::vector<std::uint16_t> Reactor::wait_joined(Duration patience) {
   {
     std::unique_lock lock(mutex_);
-    if (wait_for(lock, patience, [&] { return joined_; })) return {};
+    if (wait_for(changed_, lock, patience, [&] { return joined_; })) return {};
   }
   std::vector<std::uint16_t> missing;
   for (const PeerSnapshot& peer : snapshot().peers) {
@@ -161,7 +162,7 @@ bool Reactor::has_ended(std::uint32_t operation) const {
 std::optional<OperationReport> Reactor::wait(std::uint32_t operation, Duration patience) {
   std::unique_lock lock(mutex_);
   auto found = reports_.end();
-  const bool ready = wait_for(lock, patience, [&] {
+  const bool ready = wait_for(changed_, lock, patience, [&] {
     found = std::find_if(reports_.begin(), reports_.end(),
                          [operation](const OperationReport& report) { return report.operation == operation; });
     return found != reports_.end();
@@ -183,7 +184,7 @@ std::uint32_t Reactor::send_note(std::uint16_t peer, std::uint32_t channel, std:
 
 std::optional<NoteFate> Reactor::wait_note(std::uint32_t ticket, Duration patience) {
   std::unique_lock lock(mutex_);
-  if (!wait_for(lock, patience, [&] { return note_fates_.contains(ticket); })) return std::nullopt;
+  if (!wait_for(changed_, lock, patience, [&] { return note_fates_.contains(ticket); })) return std::nullopt;
   const NoteFate fate = note_fates_.at(ticket);
   note_fates_.erase(ticket);
   return fate;
@@ -191,7 +192,7 @@ std::optional<NoteFate> Reactor::wait_note(std::uint32_t ticket, Duration patien
 
 std::optional<Note> Reactor::receive_note(std::uint32_t channel, Duration patience) {
   std::unique_lock lock(mutex_);
-  if (!wait_for(lock, patience, [&] { return !notes_[channel].empty(); })) return std::nullopt;
+  if (!wait_for(notes_came_, lock, patience, [&] { return !notes_[channel].empty(); })) return std::nullopt;
   Note note = std::move(notes_[channel].front());
   notes_[channel].pop_front();
   commands_.emplace_back(ReleaseNote{note.sender, note.bytes.size()});
@@ -292,6 +293,7 @@ void Reactor::run() {
     // Goodbyes are a courtesy; the peers notice silence as well.
   }
   changed_.notify_all();
+  notes_came_.notify_all();
 }
 
 void Reactor::loop() {
@@ -411,7 +413,7 @@ void Reactor::deliver() {
   if (trace_) {
     for (const OperationReport& report : reports) trace_->on_report(report, recorded_calls_[report.operation]);
   }
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   for (OperationReport& report : reports) reports_.push_back(std::move(report));
   for (Note& note : notes) notes_[note.channel].push_back(std::move(note));
   for (const SentNote& note : fates) note_fates_[note.ticket] = note.fate;
@@ -421,7 +423,10 @@ void Reactor::deliver() {
   keep_newest(note_fates_);
   keep_newest(peer_changes_);
   joined_ = joined_ || endpoint_.all_peers_alive();
-  changed_.notify_all();
+  lock.unlock();
+  // Who listens for notes is not woken by the end of every operation, nor who waits for that by notes.
+  if (!notes.empty()) notes_came_.notify_all();
+  if (!reports.empty() || !fates.empty() || !changes.empty()) changed_.notify_all();
 }
 
 // While datagrams stream in, a thread that wakes for each of them spends its time waking up. A pause, of a millisecond

@@ -134,7 +134,7 @@ class Reactor {
   int wait_for_events(std::span<epoll_event> events, Duration patience);
   void drain_wake();
   template <class Ready>
-  bool wait_for(std::unique_lock<std::mutex>& lock, Duration patience, Ready ready);
+  bool wait_for(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, Duration patience, Ready ready);
 
   std::unique_ptr<UdpSocket> socket_;
   std::vector<Address> peers_;
@@ -153,7 +153,8 @@ class Reactor {
   std::uint64_t wakeups_ = 0;
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable changed_;  // reports, fates of notes, peers
+  std::condition_variable notes_came_;
   std::vector<Command> commands_;
   std::uint32_t next_operation_ = 0;
   std::uint32_t next_ticket_ = 1;

@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import holdfast
 from holdfast.bridge.buffers import BufferAverager
+from holdfast.bridge.tensors import memory_of
 from holdfast.control.hard_bound import HardBound
 from holdfast.reduce.transpose import TransposeAllReduce
 
@@ -157,8 +158,12 @@ def deadlines(member: Member) -> tuple[float, float]:
     buffer = torch.ones(1000)
     averager = BufferAverager(reducer, lambda: [buffer])
     found = []
-    for beside_bytes in (0, 4_000_000):
-        averager.start(beside_bytes)
+    gradients = torch.ones(1_000_000)
+    for with_gradients in (False, True):
+        pending = reducer.start(memory_of(gradients)) if with_gradients else None
+        if pending is not None:
+            assert reducer.finish(pending).num_bytes == 4_000_000  # also where these are done already
+        averager.start(beside=pending)
         (outcome,) = averager.finish()
         found.append(outcome.deadline_ms)
     member.barrier()

@@ -170,6 +170,32 @@ def test_a_dead_rank_is_named_long_before_the_deadline_and_the_living_are_served
         assert results[1] == ("", (), digest_of([torch.zeros(3)]))
 
 
+def one_is_in_doubt(member: Member, sure: list[bool]) -> tuple[int, int]:
+    link = member.join()
+    tensors = [torch.full((5_000,), float(member.rank)), torch.full((7,), 3.0)]
+    fetched = equalise(link, tensors, 20.0, sure=sure[member.rank])
+    member.barrier()
+    assert bool((tensors[0] == tensors[0][0]).all())
+    return int(tensors[0][0]), fetched.tensors_fetched
+
+
+@pytest.mark.parametrize(
+    ("sure", "kept"),
+    [
+        ([True, True, True], 0),
+        ([True, False, True], 0),
+        ([False, True, True], 1),
+        ([False, False, True], 2),
+        ([False, False, False], 0),  # nobody knows better
+    ],
+)
+def test_a_rank_0_in_doubt_takes_the_state_of_the_lowest_that_is_sure(run_ranks, sure: list[bool], kept: int) -> None:
+    """It was away while the others went on: its state must not be theirs."""
+    results = run_ranks(one_is_in_doubt, 3, sure)
+    assert [value for value, _ in results] == [kept] * 3
+    assert [fetched for _, fetched in results] == [int(rank != kept) for rank in range(3)]
+
+
 def test_alone_there_is_nothing_to_compare_with() -> None:
     class Alone:
         num_ranks = 1

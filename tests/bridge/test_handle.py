@@ -202,6 +202,3 @@ def model_gone(member: Member) -> None:
 
 def test_a_handle_whose_model_is_gone_says_so_and_can_be_closed(run_ranks) -> None:
     run_ranks(model_gone, 2, group=True)
-
-
-# ---------------------------------------------------------------------------------------------------- sums

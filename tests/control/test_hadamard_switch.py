@@ -46,6 +46,14 @@ def test_it_comes_on_above_two_per_cent(lost_ratios: tuple[float, ...], on: bool
     assert ("is on" if on else "is off") in ranks[0].explain()
 
 
+@pytest.mark.parametrize(("num_bad", "on"), [(1, False), (2, False), (3, True)])
+def test_operations_in_which_a_rank_goes_or_comes_do_not_switch_it_on(num_bad: int, on: bool) -> None:
+    switch = HadamardSwitch()
+    for number in range(16):
+        switch.observe(4_400 if number < num_bad else 0, 10_000)
+    assert switch.agree([switch.take_view()]) is on
+
+
 def test_it_goes_after_some_calm_exchanges_in_a_row_and_not_before() -> None:
     ranks = switches(2, on=True)
     for lost_ratio in (0.0, 0.0, OFF_BELOW, 0.0, 0.004):  # the third is not below

@@ -34,12 +34,20 @@ class BufferAverager:
             self._before_forward = {id(buffer): buffer.detach().clone() for buffer in self._buffers()}
             self._averaged = False
 
-    def start(self, beside_bytes: int = 0) -> None:
+    @torch.no_grad()
+    def undo_forward(self) -> None:
+        """That forward was one that nobody else makes: its statistics are not to be averaged with theirs."""
+        for buffer in self._buffers():
+            if buffer.dtype in FORMATS and id(buffer) in self._before_forward:
+                buffer.copy_(self._before_forward[id(buffer)])
+
+    def start(self, beside: Pending | None = None) -> None:
         """Called by every rank at the same place in the order of operations: after the last bucket.
 
-        `beside_bytes`: of all buckets. The step waits for those, too, and buffers that a short bound of their own cuts
-        off are unequal for nothing.
+        `beside`: that bucket. The step waits for it, too, and buffers that a short bound of their own cuts off are
+        unequal for nothing.
         """
+        beside_bytes = 0 if beside is None else beside.memory.num_bytes + beside.bytes_ahead
         by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
         for buffer in self._buffers():  # asked for each time: a module may put another tensor in a buffer's place
             if buffer.dtype in FORMATS and buffer.numel() > 0:

@@ -173,7 +173,7 @@ def _hook(state: _HookState, bucket: dist.GradBucket) -> torch.futures.Future[to
     if handle is None:
         return allreduce_hook(state.process_group, bucket)
     if handle.passing:
-        return _as_it_is(bucket)
+        return _nothing_of(bucket)
     # The first step of a static graph hands over all buckets after the backward pass, in a callback of DDP's that also
     # reads the futures: a callback of ours would come too late.
     after_backward = torch._C._current_autograd_node() is None
@@ -194,15 +194,16 @@ def _hook(state: _HookState, bucket: dist.GradBucket) -> torch.futures.Future[to
     started = _StartedBucket(buffer, sent, pending)
     state.started.append(started)
     if bucket.is_last():
-        handle.buckets_all_started(sum(bucket.pending.memory.num_bytes for bucket in state.started))
+        handle.buckets_all_started(pending)
         if after_backward:
             state.finish_backward()
     return started.future
 
 
-def _as_it_is(bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def _nothing_of(bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Zeros: no rank applies its own gradient, whoever takes a look at it before the optimizer's step."""
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-    future.set_result(bucket.buffer())
+    future.set_result(bucket.buffer().zero_())
     return future
 
 

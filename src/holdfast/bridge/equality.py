@@ -3,6 +3,9 @@
 All messages go by exact delivery under one deadline. Rank 0 tells its digests, every other rank answers with the
 indices that differ, and rank 0 sends those tensors. Every note carries the round it belongs to, so that what a round
 that failed left behind is never taken for an answer.
+
+A rank 0 that was away, or lost something that was not mended yet, must not give its state to those that went on: it first
+asks who is sure of its own, and becomes equal to the lowest of those, in a round of the two.
 """
 
 from __future__ import annotations
@@ -22,12 +25,15 @@ from holdfast.link.link import Link
 
 CHANNELS = _DIGESTS, _WANTED, _PIECE, _SERVED = 0x51, 0x52, 0x53, 0x54  # of notes
 _ROUND_BYTES = 8
+# What rank 0 begins a round with.
+_COMPARE, _WHO_IS_SURE, _TELL_ME = b"c", b"w", b"t"
 _REFERENCE = 0
 _DIGEST_BYTES = 16
 # A note is held in memory as a whole; larger tensors travel in pieces.
 _PIECE_BYTES = 4 << 20
 # How often a wait looks whether those it waits for are still there.
 _LOOK_S = 0.1
+_SURE, _UNSURE = b"s", b"u"
 _PIECE_HEADER = struct.Struct(">IQ")  # which tensor, which byte of it
 
 
@@ -58,23 +64,63 @@ def optimizer_state(optimizer: torch.optim.Optimizer) -> Iterator[tuple[torch.Te
             number += 1
 
 
-def equalise(link: Link, tensors: Sequence[torch.Tensor], deadline_s: float) -> Equalised:
-    """Makes these tensors equal to rank 0's, bit for bit. Every rank calls it with tensors of the same shapes."""
+def equalise(link: Link, tensors: Sequence[torch.Tensor], deadline_s: float, *, sure: bool = True) -> Equalised:
+    """Makes these tensors equal on all ranks, bit for bit: to rank 0's, unless it is not `sure` of its own.
+
+    Every rank calls it with tensors of the same shapes.
+    """
     if link.num_ranks == 1:
         return Equalised(len(tensors), 0, 0)
     clock = _Clock(deadline_s)
     digests = [_digest(tensor) for tensor in tensors]
-    if link.rank == _REFERENCE:
-        _serve(link, tensors, digests, clock)
-        return Equalised(len(tensors), 0, 0)
-    return _fetch(link, tensors, digests, clock)
+    if link.rank != _REFERENCE:
+        return _fetch(link, tensors, digests, clock, sure)
+    fetched = Equalised(len(tensors), 0, 0)
+    if not sure and (surest := _lowest_that_is_sure(link, clock)) is not None:
+        fetched = _fetch_from(link, tensors, digests, clock, surest)
+        digests = [_digest(tensor) for tensor in tensors]
+    _serve(link, tensors, digests, clock, {rank for rank in range(link.num_ranks) if rank != _REFERENCE})
+    return fetched
 
 
-def _serve(link: Link, tensors: Sequence[torch.Tensor], digests: Sequence[bytes], clock: _Clock) -> None:
+def _lowest_that_is_sure(link: Link, clock: _Clock) -> int | None:
+    """Of those that are there; none: nobody is surer than rank 0."""
+    round_id = _native.random_bytes(_ROUND_BYTES)
     waiting = {rank for rank in range(link.num_ranks) if rank != _REFERENCE}
+    for peer in sorted(waiting):
+        link.send_note(peer, _DIGESTS, round_id + _WHO_IS_SURE, clock.left_s())
+    found = []
+    while waiting:
+        try:
+            peer, answer = _receive(link, _WANTED, clock, waiting, round_id)
+        except PeerDead as error:
+            waiting -= set(error.peers)
+            continue
+        waiting.discard(peer)
+        if answer == _SURE:
+            found.append(peer)
+    return min(found, default=None)
+
+
+def _fetch_from(
+    link: Link, tensors: Sequence[torch.Tensor], digests: Sequence[bytes], clock: _Clock, peer: int
+) -> Equalised:
+    """Rank 0's own part in a round in which another one serves."""
+    for channel in (_DIGESTS, _PIECE, _SERVED):
+        link.discard_notes(channel)
+    ticket = link.send_note(peer, _DIGESTS, _native.random_bytes(_ROUND_BYTES) + _TELL_ME, clock.left_s())
+    _, announcement = _receive(link, _DIGESTS, clock, {peer})
+    fetched = _fetch_round(link, tensors, digests, clock, announcement, peer)
+    link.finish_note(peer, ticket, clock.left_s())
+    return fetched
+
+
+def _serve(
+    link: Link, tensors: Sequence[torch.Tensor], digests: Sequence[bytes], clock: _Clock, waiting: set[int]
+) -> None:
     gone: set[int] = set()
     round_id = _native.random_bytes(_ROUND_BYTES)
-    announcement = round_id + b"".join(digests)
+    announcement = round_id + _COMPARE + b"".join(digests)
     tickets = [(peer, link.send_note(peer, _DIGESTS, announcement, clock.left_s())) for peer in sorted(waiting)]
     while waiting:
         try:
@@ -96,13 +142,23 @@ def _serve(link: Link, tensors: Sequence[torch.Tensor], digests: Sequence[bytes]
         raise _peer_dead(gone)
 
 
-def _fetch(link: Link, tensors: Sequence[torch.Tensor], digests: Sequence[bytes], clock: _Clock) -> Equalised:
+def _fetch(
+    link: Link, tensors: Sequence[torch.Tensor], digests: Sequence[bytes], clock: _Clock, sure: bool
+) -> Equalised:
     for channel in (_PIECE, _SERVED):  # nothing of a new round comes before this rank has answered
         link.discard_notes(channel)
     _, announcement = _receive(link, _DIGESTS, clock, {_REFERENCE})
     while True:
+        round_id, kind = announcement[:_ROUND_BYTES], announcement[_ROUND_BYTES : _ROUND_BYTES + 1]
         try:
-            return _fetch_round(link, tensors, digests, clock, announcement)
+            if kind == _COMPARE:
+                return _fetch_round(link, tensors, digests, clock, announcement, _REFERENCE)
+            if kind == _WHO_IS_SURE:
+                ticket = link.send_note(_REFERENCE, _WANTED, round_id + (_SURE if sure else _UNSURE), clock.left_s())
+                link.finish_note(_REFERENCE, ticket, clock.left_s())
+            elif kind == _TELL_ME:
+                _serve(link, tensors, digests, clock, {_REFERENCE})
+            _, announcement = _receive(link, _DIGESTS, clock, {_REFERENCE})
         except _NewerRound as newer:  # rank 0 gave the earlier one up
             announcement = newer.announcement
 
@@ -113,13 +169,18 @@ class _NewerRound(Exception):
 
 
 def _fetch_round(
-    link: Link, tensors: Sequence[torch.Tensor], digests: Sequence[bytes], clock: _Clock, announcement: bytes
+    link: Link,
+    tensors: Sequence[torch.Tensor],
+    digests: Sequence[bytes],
+    clock: _Clock,
+    announcement: bytes,
+    server: int,
 ) -> Equalised:
-    round_id, reference = announcement[:_ROUND_BYTES], announcement[_ROUND_BYTES:]
+    round_id, reference = announcement[:_ROUND_BYTES], announcement[_ROUND_BYTES + 1 :]
     if len(reference) != _DIGEST_BYTES * len(digests):
         raise BucketMismatch(
-            f"rank 0 compares {len(reference) // _DIGEST_BYTES} tensors, this rank {len(digests)}",
-            peers=[_REFERENCE],
+            f"rank {server} compares {len(reference) // _DIGEST_BYTES} tensors, this rank {len(digests)}",
+            peers=[server],
             what_to_try="the same model and optimizer on every rank, after the same number of steps",
         )
     wanted = {
@@ -128,24 +189,24 @@ def _fetch_round(
         if digest != reference[index * _DIGEST_BYTES : (index + 1) * _DIGEST_BYTES]
     }
     answer = round_id + json.dumps(list(wanted)).encode()
-    ticket = link.send_note(_REFERENCE, _WANTED, answer, clock.left_s())
+    ticket = link.send_note(server, _WANTED, answer, clock.left_s())
     missing = {(index, start) for index, content in wanted.items() for start in _piece_starts(len(content))}
     while missing:
-        _, piece = _receive(link, _PIECE, clock, {_REFERENCE}, round_id)
+        _, piece = _receive(link, _PIECE, clock, {server}, round_id)
         index, start = _PIECE_HEADER.unpack_from(piece)
         content = piece[_PIECE_HEADER.size :]
         if (index, start) not in missing or len(content) != min(_PIECE_BYTES, len(wanted[index]) - start):
             raise OperationError(
-                "rank 0 sent a piece of a tensor that was not asked for",
-                peers=[_REFERENCE],
+                f"rank {server} sent a piece of a tensor that was not asked for",
+                peers=[server],
                 what_to_try="the same model and optimizer on every rank",
             )
         missing.discard((index, start))
         wanted[index][start : start + len(content)] = content
-    _receive(link, _SERVED, clock, {_REFERENCE}, round_id)
+    _receive(link, _SERVED, clock, {server}, round_id)
     for index, received in wanted.items():
         _from_bytes(tensors[index], received)
-    link.finish_note(_REFERENCE, ticket, clock.left_s())
+    link.finish_note(server, ticket, clock.left_s())
     return Equalised(len(tensors), len(wanted), sum(map(len, wanted.values())))
 
 

@@ -183,9 +183,8 @@ class Handle:
         if self._feedback is not None:
             self._feedback.abandon(pending.operation)
 
-    def buckets_all_started(self, num_bytes: int) -> None:
-        """So many in all of them."""
-        self._buffers.start(beside_bytes=num_bytes)
+    def buckets_all_started(self, last: Pending) -> None:
+        self._buffers.start(beside=last)
         if self._guard is not None:
             self._guard.while_waiting()
         self._passes_without_a_step += 1
@@ -218,6 +217,7 @@ class Handle:
         self._finish_buffers()  # so that they, too, are equal after the step
         self._passes_without_a_step = 0
         if self.passing:
+            self._buffers.undo_forward()
             self._leave_update_out()
             return
         if self._guard is not None:
@@ -397,7 +397,8 @@ class Handle:
 
     def _equalise(self, deadline_ms: float) -> Equalised:
         with contextlib.nullcontext() if self._guard is None else self._guard.pause():
-            return equalise(self._link, model_state(self._model.module, self._steps.optimizers), deadline_ms / 1e3)
+            state = model_state(self._model.module, self._steps.optimizers)
+            return equalise(self._link, state, deadline_ms / 1e3, sure=self._guard is None or not self._guard.dirty)
 
     def state_dict(self) -> dict[str, Any]:
         """What a later run needs to skip the warm-up. Synchronizes first, so it is a collective like `synchronize`."""

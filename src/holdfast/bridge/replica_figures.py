@@ -23,7 +23,7 @@ class ReplicaFigures:
     bytes_sent: int = 0
     """Fingerprints and blocks, to whomever."""
     skipped_operations: int = 0
-    """Done by the others while this rank was away."""
+    """Done by the others while this rank was away, or on its way back."""
     passed_steps: int = 0
     """Of the own loop, which the others had made already: nothing was sent, nothing applied."""
     corruptions: tuple[str, ...] = ()

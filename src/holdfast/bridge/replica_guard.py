@@ -99,11 +99,13 @@ class ReplicaGuard:
         return self._way_back.passing
 
     def explain(self) -> str:
-        figures = self._figures
+        figures = self.figures
         said = (
             f"compared after every step, all of it once in {NUM_SLICES} steps; {figures.steps} steps, "
             f"{figures.dirty_steps} of them in doubt here, {figures.mended_bytes:,} bytes mended"
         )
+        if figures.passed_steps:
+            said += f"; {figures.passed_steps} steps passed that the others had made without it"
         return said + (f"; {len(figures.corruptions)} differences that no loss explains" if figures.corruptions else "")
 
     def close(self) -> None:
@@ -148,9 +150,10 @@ class ReplicaGuard:
     def step_passed(self) -> None:
         """Instead of the two above: the optimizer has made a step without gradients, while this rank is `passing`."""
         self._way_back.step_passed()
-        if not self.passing and (further := self._way_back.catch_up(self._standing.step)) is not None:
-            self._stand_at(further)  # they have gone on meanwhile
+        further = self._way_back.catch_up(self._standing.step)  # they have gone on meanwhile
         with self._lock:
+            if further is not None:
+                self._stand_at(further)
             self._doubt()
         self._rest()
 
@@ -160,8 +163,8 @@ class ReplicaGuard:
             if (blocks_now := self._blocks_now()) is None:
                 return
             self._blocks = blocks_now()
-            self._at_rest = True
-            self._report_due = not self.passing  # until then nobody could make use of it
+            # While it passes steps it has the number of a state that it has not.
+            self._at_rest = self._report_due = not self.passing
             if self._report_due and self.dirty:  # what is to be mended before the next step is asked for at once
                 self._report(self._blocks)
             else:
@@ -188,6 +191,8 @@ class ReplicaGuard:
             with self._lock:
                 self._arrived.clear()
                 self._dirty_since = None
+                if self.passing:  # they are the others' after an earlier step than it will go on from
+                    self._doubt()
                 self._report_due = False  # what it would tell of is not there any more
                 self._reports.clear()
         finally:
@@ -310,6 +315,9 @@ class ReplicaGuard:
         if report.step > self._standing.step + 2 * NUM_SLICES or len(self._reports) > 4 * NUM_SLICES:
             return  # this rank is far behind, and no judge of it
         if self._blocks is not None and len(report.fingerprints) > self._blocks.num_blocks:
+            return
+        if self.passing and report.dirty:  # who asks goes on to the next, and to what most say if nobody is sure
+            self._post.send(sender, Refusal(report.step, sure=False, withdrew=True, equal=False).encode())
             return
         self._reports.setdefault(report.step, {})[sender] = report
         if report.step <= self._standing.step and self._at_rest:

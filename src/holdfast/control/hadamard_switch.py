@@ -5,7 +5,9 @@ encode alike, so they exchange what each has lost, and each applies the same rul
 
 The loss is the mean over the ranks of the share that each lacked in its last operations: of all gradient entries that
 should be in its results, one per rank and element, those that are not, whether a contribution or a result was lost. What a
-rank did not send because it was away is not a loss: there is nothing that a transform could spread.
+rank did not send because it was away is not a loss: there is nothing that a transform could spread. An eighth of the
+operations, those that lost most, does not count either: in the one in which a rank goes away, and in that in which it is
+back, half of what it should send may be missing, and in the next ones nothing is.
 
 What the rule remembers between two exchanges must be the same everywhere too. Each rank says where it stands; if two
 differ (one of them has missed an exchange), all go on from where most of them stand. Where there is no such place they take
@@ -21,6 +23,8 @@ ON_ABOVE = 0.02
 OFF_BELOW = 0.005
 NUM_CALM = 3
 """Exchanges in a row, each over some sixteen operations, that must be below `OFF_BELOW`."""
+OUTLIERS = 8
+"""One in so many operations may lose whatever it does."""
 _UNKNOWN = -1.0
 
 
@@ -29,18 +33,18 @@ class HadamardSwitch:
         self.on = False
         self.reason = f"it comes on when more than {ON_ABOVE:.0%} is lost"
         self._num_calm = 0  # exchanges in a row; counted while it is on
-        self._num_lost = self._num_expected = 0  # entries, since the last view
+        self._seen: list[tuple[int, int]] = []  # entries lost, and expected, by operation since the last view
 
     def observe(self, num_lost: int, num_expected: int) -> None:
         """One operation of this rank: how many entries are not in its result, of those that were sent."""
-        self._num_lost += num_lost
-        self._num_expected += num_expected
+        self._seen.append((num_lost, num_expected))
 
     def take_view(self) -> list[float]:
         """What this rank tells the others of the operations since it was last asked."""
-        lost_ratio = self._num_lost / self._num_expected if self._num_expected else _UNKNOWN
-        self._num_lost = self._num_expected = 0
-        return [self._standing(), lost_ratio]
+        usual = sorted(self._seen)[: len(self._seen) - len(self._seen) // OUTLIERS]
+        num_lost, num_expected = (sum(column) for column in zip(*usual, strict=True)) if usual else (0, 0)
+        self._seen = []
+        return [self._standing(), num_lost / num_expected if num_expected else _UNKNOWN]
 
     def agree(self, views: Sequence[Sequence[float]]) -> bool:
         """All ranks' views, by rank. True: it is switched."""
