@@ -73,7 +73,8 @@ class WayBack:
         with self._lock:
             furthest = where_most_are(list(self._answers.values()), len(peers)) if self.passing else None
             self._answers.clear()
-            for peer in near:
+            # Not right before the last question: its answers would be taken for those to that one.
+            for peer in near if self._steps_to_pass != 1 else ():
                 self._post.send(peer, Where().encode())
             if not self.passing:
                 self._lock.wait_for(lambda: self._answers.keys() >= near, _ANSWERS_LIMIT_S)
