@@ -94,8 +94,9 @@ def test_a_batchnorm_model_with_a_stalled_rank_keeps_its_deadlines(start_ranks) 
     for rank in (0, 2):
         # A step waits for the buffers of the step before and for its own bucket: two bounded operations.
         assert max(results[rank]) <= 2 * deadline_ms + SLACK_MS
-        # Once: whoever leaves the others without an answer for a stage is not waited for again until it gives one.
-        assert any(elapsed >= deadline_ms / 2 for elapsed in results[rank]), "the stall was not felt"
+        # Once: whoever leaves the others without an answer for a stage is not waited for again until it gives one. Some of
+        # that stage may have passed in the step before.
+        assert any(elapsed >= deadline_ms / 4 for elapsed in results[rank]), "the stall was not felt"
 
 
 def late_backward(member: Member, deadline_ms: float) -> tuple[float, list[tuple[tuple[int, int], ...]]]:
