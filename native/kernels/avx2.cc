@@ -192,6 +192,8 @@ HF_AVX2 void combine_present(void* out, const void* own, portable::Accumulator<F
 
 struct Family {
   static constexpr auto transform_tile = transform_tile_avx2;
+  static constexpr const BlockKernels& f32_blocks = f32_blocks_avx2;
+  static constexpr const BlockKernels& bf16_blocks = bf16_blocks_avx2;
 
   template <Format F>
   HF_AVX2 static void store(void* accumulator, const void* source, std::size_t count) {

@@ -14,6 +14,7 @@
 
 #include "kernels/hadamard_layout.h"
 #include "kernels/kernels.h"
+#include "kernels/packing_block.h"
 #include "kernels/random_bits.h"
 
 namespace holdfast::kernels::portable {
@@ -183,6 +184,8 @@ std::size_t narrow_stochastic_range(void* target, const void* source, std::size_
 
 struct Family {
   static constexpr auto transform_tile = transform_tile_portable;
+  static constexpr const BlockKernels& f32_blocks = f32_blocks_portable;
+  static constexpr const BlockKernels& bf16_blocks = bf16_blocks_portable;
 
   template <Format F>
   static void store(void* accumulator, const void* source, std::size_t count) {

@@ -6,6 +6,7 @@
 
 #include "kernels/hadamard_layout.h"
 #include "kernels/kernels.h"
+#include "kernels/packing_block.h"
 #include "kernels/random_bits.h"
 
 namespace holdfast::kernels {
@@ -30,6 +31,7 @@ struct Table {
   std::array<NarrowStochastic, num_formats> narrow_stochastic{};
   std::array<NarrowWithResidual, num_formats> narrow_with_residual{};
   void (*transform_tile)(const HadamardTile& tile) = nullptr;  // float32 only
+  std::array<const BlockKernels*, num_formats> blocks{};       // of what can be packed
 };
 
 // Fills a table from a family of kernels: `Family` has a static member template for every row.
@@ -55,6 +57,8 @@ constexpr Table make_table() {
   };
   fill_narrow.template operator()<Format::bf16>();
   fill_narrow.template operator()<Format::f16>();
+  table.blocks[index(Format::f32)] = &Family::f32_blocks;
+  table.blocks[index(Format::bf16)] = &Family::bf16_blocks;
   table.transform_tile = Family::transform_tile;
   return table;
 }

@@ -1,0 +1,239 @@
+// Packing against a slow oracle that reads the format as its description has it, bit by bit.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "float_formats.h"
+#include "kernels/packing.h"
+#include "testing/check.h"
+
+namespace {
+
+using namespace holdfast;
+using holdfast::testing::on_each_set;
+using Bytes = std::vector<std::uint8_t>;
+
+constexpr Format formats[] = {Format::f32, Format::bf16};
+constexpr std::uint32_t seed = 20261118;
+
+// Elements of either format in the high bits of a float's.
+Bytes elements_of(Format format, const std::vector<std::uint32_t>& float_bits) {
+  Bytes bytes;
+  for (const std::uint32_t bits : float_bits) {
+    for (std::size_t i = 4 - element_bytes(format); i < 4; ++i)
+      bytes.push_back(static_cast<std::uint8_t>(bits >> 8 * i));
+  }
+  return bytes;
+}
+
+std::uint32_t bits_of(float value) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+std::vector<std::uint32_t> gradients(std::size_t count, float zero_ratio = 0, float spread = 1) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::uniform_real_distribution<float> uniform;
+  std::vector<std::uint32_t> bits;
+  for (std::size_t i = 0; i < count; ++i) {
+    const float value = normal(random) * std::exp2(spread * normal(random));
+    bits.push_back(uniform(random) < zero_ratio ? 0 : bits_of(value));
+  }
+  return bits;
+}
+
+std::vector<std::uint32_t> noise(std::size_t count) {
+  std::mt19937 random(seed);
+  std::vector<std::uint32_t> bits(count);
+  for (std::uint32_t& word : bits) word = random();
+  return bits;
+}
+
+Bytes packed(Format format, const Bytes& elements) {
+  const std::size_t count = elements.size() / element_bytes(format);
+  const kernels::Packed all = kernels::fit_packed(format, elements.data(), count, SIZE_MAX);
+  HF_EQUAL(all.num_elements, count);
+  Bytes bytes(all.num_bytes);
+  HF_EQUAL(kernels::pack(format, bytes.data(), elements.data(), count), all.num_bytes);
+  return bytes;
+}
+
+std::optional<Bytes> unpacked(Format format, const Bytes& bytes, std::size_t count) {
+  Bytes elements(count * element_bytes(format), 0xee);
+  if (!kernels::unpack(format, elements.data(), count, bytes)) return std::nullopt;
+  return elements;
+}
+
+// packing.h told again: nibbles, then blocks, of which every code and rest is read bit by bit.
+Bytes oracle_unpacked(Format format, const Bytes& bytes, std::size_t count) {
+  const std::size_t num_blocks = (count + 15) / 16, num_rest = format == Format::f32 ? 24 : 8;
+  std::vector<std::uint32_t> words;
+  std::size_t at = (num_blocks + 1) / 2;
+  const auto bit = [&](std::size_t index) { return bytes.at(at + index / 8) >> index % 8 & 1u; };
+  for (std::size_t block = 0; block < num_blocks; ++block) {
+    const unsigned nibble = bytes.at(block / 2) >> (block % 2 == 0 ? 0 : 4) & 15u;
+    if (nibble == 15) {
+      words.insert(words.end(), 16, 0);
+      continue;
+    }
+    const unsigned width = nibble > 8 ? nibble - 8 : nibble;
+    const unsigned highest = bytes.at(at++);
+    for (std::size_t i = 0; i < 16; ++i) {
+      unsigned code = 0;
+      for (unsigned b = 0; b < width; ++b) code |= bit(i * width + b) << b;
+      const bool is_zero = nibble > 8 && code == (1u << width) - 1;
+      unsigned rest = 0;
+      for (std::size_t b = 0; b < num_rest; ++b) rest |= bit(16 * width + i * num_rest + b) << b;
+      const unsigned sign = rest >> (num_rest - 1), fraction = rest & ((1u << (num_rest - 1)) - 1);
+      words.push_back(sign << 31 | (is_zero ? 0 : highest - code) << 23 | fraction << (24 - num_rest));
+    }
+    at += 2 * width + 2 * num_rest;
+  }
+  words.resize(count);
+  Bytes elements = elements_of(format, words);
+  return elements;
+}
+
+}  // namespace
+
+HF_CASE(what_was_packed_comes_back_to_the_bit) {
+  on_each_set([] {
+    for (const Format format : formats) {
+      for (const auto& bits : {gradients(1000), gradients(1000, 0.3f), gradients(1000, 0.95f), gradients(1000, 0, 30),
+                               noise(1000), std::vector<std::uint32_t>(100, 0), std::vector<std::uint32_t>(100, ~0u)}) {
+        for (const std::size_t count :
+             {std::size_t{1}, std::size_t{15}, std::size_t{16}, std::size_t{17}, bits.size()}) {
+          const Bytes elements = elements_of(format, {bits.begin(), bits.begin() + static_cast<std::ptrdiff_t>(count)});
+          const Bytes bytes = packed(format, elements);
+          HF_CHECK(unpacked(format, bytes, count) == elements);
+          HF_CHECK(oracle_unpacked(format, bytes, count) == elements);
+        }
+      }
+    }
+  });
+}
+
+HF_CASE(both_paths_write_the_same_bytes) {
+  for (const Format format : formats) {
+    for (const auto& bits : {gradients(500), gradients(500, 0.5f), gradients(500, 0.1f, 20), noise(500)}) {
+      const Bytes elements = elements_of(format, bits);
+      std::vector<Bytes> results;
+      on_each_set([&] { results.push_back(packed(format, elements)); });
+      for (const Bytes& result : results) HF_CHECK(result == results.front());
+    }
+  }
+}
+
+HF_CASE(every_distance_between_exponents_has_its_width) {
+  on_each_set([] {
+    for (const Format format : formats) {
+      for (unsigned highest = 0; highest < 256; ++highest) {
+        for (unsigned lowest = 0; lowest <= highest; ++lowest) {
+          for (const bool with_zero : {false, true}) {
+            std::vector<std::uint32_t> bits(16, highest << 23 | 0x00400001);
+            bits[3] = 1u << 31 | lowest << 23 | 0x007f0000;
+            if (with_zero) bits[11] = 0;
+            const Bytes elements = elements_of(format, bits);
+            const Bytes bytes = packed(format, elements);
+            if (unpacked(format, bytes, 16) != elements) HF_CHECK(false);
+          }
+        }
+      }
+    }
+  });
+}
+
+HF_CASE(special_values_stay_what_they_are) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  std::vector<std::uint32_t> bits{bits_of(infinity), bits_of(-infinity), 0x7fc00000, 0xffa50000, bits_of(-0.0f)};
+  bits.push_back(bits_of(std::numeric_limits<float>::denorm_min()));
+  bits.push_back(0x00010000);  // a denormal of bf16, too
+  bits.push_back(bits_of(std::numeric_limits<float>::max()));
+  bits.push_back(bits_of(1.0f));
+  on_each_set([&] {
+    for (const Format format : formats) {
+      const Bytes elements = elements_of(format, bits);
+      HF_CHECK(unpacked(format, packed(format, elements), bits.size()) == elements);
+    }
+  });
+  // Minus zero is no zero: it has a bit.
+  HF_EQUAL(packed(Format::f32, elements_of(Format::f32, std::vector<std::uint32_t>(16, 1u << 31))).size(), 1u + 1 + 48);
+}
+
+HF_CASE(gradients_take_seven_eighths_and_zeros_almost_nothing) {
+  const std::size_t count = 16 * 1000;
+  const std::vector<std::uint32_t> bell = gradients(count, 0, 0);
+  const auto ratio = [&](Format format, const std::vector<std::uint32_t>& bits) {
+    const Bytes elements = elements_of(format, bits);
+    return static_cast<double>(packed(format, elements).size()) / static_cast<double>(elements.size());
+  };
+  HF_CHECK(ratio(Format::f32, bell) < 0.875);
+  HF_CHECK(ratio(Format::bf16, bell) < 0.75);
+  HF_CHECK(ratio(Format::f32, std::vector<std::uint32_t>(count, 0)) < 0.01);
+  HF_CHECK(ratio(Format::f32, noise(count)) < 1.03);  // packed is never much longer
+  // Units that do not fire: zeros between gradients do not spoil their block.
+  HF_CHECK(ratio(Format::f32, gradients(count, 0.2f, 0)) < 0.89);
+}
+
+HF_CASE(the_bytes_stand_where_the_format_says) {
+  std::vector<std::uint32_t> bits(32, 0);
+  for (std::uint32_t i = 0; i < 16; ++i) bits[16 + i] = (i % 2) << 31 | (130 - i % 4) << 23 | (0x10203 + i);
+  on_each_set([&] {
+    const Bytes bytes = packed(Format::f32, elements_of(Format::f32, bits));
+    HF_EQUAL(bytes.size(), 1u + 1 + 4 + 48);
+    HF_EQUAL(int{bytes[0]}, 0x2f);  // zeros, then two bits
+    HF_EQUAL(int{bytes[1]}, 130);
+    HF_EQUAL(int{bytes[2]}, 0b11100100);  // 0, 1, 2, 3 from below
+    HF_CHECK(Bytes(bytes.begin() + 6, bytes.begin() + 12) == Bytes({0x03, 0x02, 0x01, 0x04, 0x02, 0x81}));
+  });
+}
+
+HF_CASE(as_many_blocks_as_fit_and_not_one_more) {
+  on_each_set([] {
+    for (const Format format : formats) {
+      const Bytes elements = elements_of(format, gradients(1000, 0.2f));
+      for (std::size_t room = 0; room < 1500; room += 7) {
+        const kernels::Packed fitting = kernels::fit_packed(format, elements.data(), 1000, room);
+        HF_CHECK(fitting.num_bytes <= room);
+        HF_CHECK(fitting.num_elements % 16 == 0 || fitting.num_elements == 1000);
+        if (fitting.num_elements == 1000) continue;
+        const std::size_t next = std::min<std::size_t>(1000, fitting.num_elements + 16);
+        const kernels::Packed more = kernels::fit_packed(format, elements.data(), next, SIZE_MAX);
+        HF_CHECK(more.num_elements == next && more.num_bytes > room);
+      }
+    }
+  });
+}
+
+HF_CASE(what_cannot_be_so_many_elements_is_refused) {
+  on_each_set([] {
+    for (const Format format : formats) {
+      const Bytes elements = elements_of(format, gradients(40));
+      const Bytes good = packed(format, elements);
+      for (std::size_t length = 0; length < good.size(); ++length) {
+        const Bytes cut(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(length));
+        HF_CHECK(!unpacked(format, cut, 40).has_value());
+      }
+      Bytes filled = good;
+      filled.resize(good.size() + 50);
+      HF_CHECK(unpacked(format, filled, 40) == elements);
+      filled.back() = 1;
+      HF_CHECK(!unpacked(format, filled, 40).has_value());
+      Bytes odd = good;
+      odd[1] |= 0x10;  // three blocks: the fourth nibble belongs to nobody
+      HF_CHECK(!unpacked(format, odd, 40).has_value());
+      Bytes below = good;
+      below[2] = 0;  // the highest exponent of the first block, whose others lie below it
+      HF_CHECK(!unpacked(format, below, 40).has_value());
+    }
+  });
+}
+
+HF_TEST_MAIN
