@@ -26,9 +26,9 @@ from holdfast.lab.priority import raise_priority
 # The one who gives orders is dead, or has forgotten us.
 ORDER_LIMIT_S = 600.0
 _STORE_LIMIT = timedelta(seconds=120)
-# Whole numbers so small that their sum over 64 ranks is exact also in bfloat16, which knows all of them up to 256.
-_NUM_GRADIENTS = 2
-_NUM_ADDENDS = 4
+# In units of the last place of a float32, or of a bf16, as large as the largest gradient: a sum is rounded once a rank,
+# and what is sent is rounded, too.
+_ROUNDINGS = 4.0
 
 
 class Rank:
@@ -39,6 +39,7 @@ class Rank:
         self._rank, self._num_ranks, self._config, self._store = rank, num_ranks, config, store
         self._contestants: dict[str, contestant.Contestant] = {}
         self._gradient = self._expected = self._work = torch.empty(0)
+        self._largest = 0.0
 
     def join(self, peer: str) -> None:
         self._contestants[peer] = contestant.make(
@@ -46,11 +47,14 @@ class Rank:
         )
 
     def size(self, num_bytes: int) -> None:
-        """The gradients are small whole numbers, so that a right answer is exactly right."""
-        ramp = torch.arange(max(1, num_bytes // 4), dtype=torch.float32) % _NUM_GRADIENTS
-        self._gradient = ramp + self._rank % _NUM_ADDENDS
-        added = sum(rank % _NUM_ADDENDS for rank in range(self._num_ranks))
-        self._expected = (ramp * self._num_ranks + added) / self._num_ranks
+        """Spread like a bell, as gradients are: whatever a peer does with their bits, it shall not profit from the bench."""
+        gradients = [
+            torch.randn(max(1, num_bytes // 4), generator=torch.Generator().manual_seed(rank))
+            for rank in range(self._num_ranks)
+        ]
+        self._gradient = gradients[self._rank]
+        self._expected = sum(gradient.double() for gradient in gradients) / self._num_ranks  # type: ignore[assignment]
+        self._largest = max(gradient.abs().max().item() for gradient in gradients)
         self._work = self._gradient.clone()
         for each in self._contestants.values():
             each.new_size()
@@ -81,10 +85,9 @@ class Rank:
         return self._contestants[peer].last_seen()
 
     def _num_wrong(self, peer: Peer) -> int:
-        right = self._work == self._expected
-        if peer.wire == "bf16":  # a mean with more digits than that is rounded
-            right |= self._work == self._expected.bfloat16()
-        return right.numel() - int(right.sum())
+        precision = torch.finfo(torch.bfloat16 if peer.wire == "bf16" else torch.float32).eps
+        error = (self._work.double() - self._expected).abs()
+        return int((error > _ROUNDINGS * precision * self._largest).sum())
 
     def close(self) -> None:
         for each in self._contestants.values():
