@@ -121,7 +121,8 @@ class Engine {
 EndpointSettings make_settings(std::uint16_t rank, std::uint16_t num_ranks, std::uint32_t job, std::uint32_t epoch,
                                const nb::bytes& job_key, Protection protection, std::uint64_t packets_per_key,
                                std::uint32_t datagram_bytes, std::uint64_t early_bytes_cap, double heartbeat_interval_s,
-                               double silence_limit_s, RateRule rate_rule, std::uint16_t num_groups, bool hosts_meet) {
+                               double silence_limit_s, RateRule rate_rule, std::uint16_t num_groups, bool hosts_meet,
+                               double pack_below_bytes_per_s) {
   EndpointSettings settings;
   settings.rank = rank;
   settings.num_ranks = num_ranks;
@@ -137,6 +138,7 @@ EndpointSettings make_settings(std::uint16_t rank, std::uint16_t num_ranks, std:
   settings.rate_rule = rate_rule;
   settings.num_groups = num_groups;
   settings.hosts_meet = hosts_meet;
+  settings.pack_below_bytes_per_second = pack_below_bytes_per_s;
   return settings;
 }
 
@@ -311,7 +313,7 @@ void bind_engine(nb::module_& module) {
       .def_static("make", &make_settings, nb::kw_only(), "rank"_a, "num_ranks"_a, "job"_a, "epoch"_a, "job_key"_a,
                   "protection"_a, "packets_per_key"_a, "datagram_bytes"_a, "early_bytes_cap"_a,
                   "heartbeat_interval_s"_a, "silence_limit_s"_a, "rate_rule"_a, "num_groups"_a = 1,
-                  "hosts_meet"_a = false);
+                  "hosts_meet"_a = false, "pack_below_bytes_per_s"_a = 0.0);
   nb::class_<Peer>(module, "Peer", "Where a rank can be reached, and which process it is.")
       .def(
           "__init__",

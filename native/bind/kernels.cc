@@ -7,12 +7,14 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
+#include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "kernels/fingerprint.h"
 #include "kernels/hadamard.h"
+#include "kernels/packing.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -88,6 +90,36 @@ void bind_hadamard(nb::module_& module) {
       "block is scaled to stand for all of it. Returns the ranges of blocks of which nothing arrived: they stay zero.");
 }
 
+void require_packable(Format format) {
+  if (!kernels::can_pack(format)) throw nb::value_error("f32 and bf16 can be packed");
+}
+
+void bind_packing(nb::module_& module) {
+  module.def(
+      "pack",
+      [](Format format, std::uintptr_t source, std::size_t count) {
+        require_packable(format);
+        std::vector<std::uint8_t> packed;
+        {
+          const nb::gil_scoped_release release;
+          packed.resize(kernels::fit_packed(format, pointer(source), count, SIZE_MAX).num_bytes);
+          kernels::pack(format, packed.data(), pointer(source), count);
+        }
+        return nb::bytes(packed.data(), packed.size());
+      },
+      "format"_a, "source"_a, "count"_a, "The elements in fewer bytes, without loss.");
+  module.def(
+      "unpack",
+      [](Format format, std::uintptr_t target, std::size_t count, const nb::bytes& packed) {
+        require_packable(format);
+        const std::span bytes(static_cast<const std::uint8_t*>(packed.data()), packed.size());
+        const nb::gil_scoped_release release;
+        return kernels::unpack(format, pointer(target), count, bytes);
+      },
+      "format"_a, "target"_a, "count"_a, "packed"_a,
+      "The elements that were packed, into memory that the caller keeps alive. False: these bytes are not so many.");
+}
+
 }  // namespace
 
 void bind_kernels(nb::module_& module) {
@@ -144,5 +176,6 @@ void bind_kernels(nb::module_& module) {
       "target[i] = source[i] + residual[i], rounded to nearest even; residual[i] = what is left over, float32. Returns "
       "how many were clipped.");
   bind_hadamard(module);
+  bind_packing(module);
   bind_fingerprints(module);
 }

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "core/join.h"
+#include "kernels/packing.h"
 
 namespace holdfast {
 namespace {
@@ -76,6 +77,7 @@ Endpoint::Endpoint(const EndpointSettings& settings, Time now)
   path.max_note_bytes = settings.max_note_bytes;
   path.initial_rtt = settings.initial_rtt;
   path.rate_rule = settings.rate_rule;
+  path.pack_below_bytes_per_second = settings.pack_below_bytes_per_second;
   path.heartbeat_interval = settings.heartbeat_interval;
   path.silence_limit = settings.silence_limit;
   const auto queue = std::make_shared<QueueAllowance>();
@@ -257,11 +259,25 @@ std::optional<Drop> Endpoint::dispatch(Time now, const Header& header, std::span
     case PacketType::bye: paths_[header.sender]->on_bye(); return std::nullopt;
     default: break;
   }
+  if (header.type == PacketType::packed) return unpack_to_operation(now, header, payload);
   if (header.stage != Stage::note) return to_operation(now, header, payload);
   NoteInbox& inbox = inboxes_[header.sender];
   const auto drop = inbox.on_packet(header, payload);
   for (Note& note : inbox.take_complete()) notes_.push_back(std::move(note));
   return drop;
+}
+
+// From here on packed elements are like any others.
+std::optional<Drop> Endpoint::unpack_to_operation(Time now, Header header, std::span<const std::uint8_t> payload) {
+  const std::uint32_t most =
+      max_packing_ratio * chunk_elements(settings_.datagram_bytes, settings_.protection, header.format);
+  if (header.packed_elements > most) return Drop::malformed;
+  const std::size_t num_bytes = header.packed_elements * element_bytes(header.format);
+  if (unpacked_.size() < num_bytes) unpacked_.resize(num_bytes);
+  if (!kernels::unpack(header.format, unpacked_.data(), header.packed_elements, payload)) return Drop::malformed;
+  header.type = PacketType::data;
+  header.packed_elements = 0;
+  return to_operation(now, header, std::span(unpacked_).first(num_bytes));
 }
 
 std::optional<Drop> Endpoint::to_operation(Time now, const Header& header, std::span<const std::uint8_t> payload) {
@@ -517,10 +533,6 @@ void Endpoint::close(std::uint16_t peer, std::uint32_t message, const std::vecto
 }
 
 void Endpoint::cancel(std::uint16_t peer, std::uint32_t message) { paths_[peer]->cancel(message); }
-
-std::uint32_t Endpoint::chunk_elements(Format format) const {
-  return holdfast::chunk_elements(settings_.datagram_bytes, settings_.protection, format);
-}
 
 bool Endpoint::is_alive(std::uint16_t peer) const {
   if (!paths_[peer]) return true;

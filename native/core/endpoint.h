@@ -43,6 +43,7 @@ struct EndpointSettings {
   std::uint64_t max_note_bytes = 64u << 20;  // under assembly or untaken, per peer
   Duration initial_rtt = millisecond;
   RateRule rate_rule = RateRule::model;
+  double pack_below_bytes_per_second = 0;  // elements are packed where the network is slower than this; 0: never
   Duration heartbeat_interval = 250 * millisecond;
   Duration silence_limit = second;
 };
@@ -121,7 +122,6 @@ class Endpoint final : private Outbox {
   void close(std::uint16_t peer, std::uint32_t message, const std::vector<ElementRange>& holes,
              const std::vector<Gap>& gaps, std::vector<ElementRange> without_receiver) override;
   void cancel(std::uint16_t peer, std::uint32_t message) override;
-  std::uint32_t chunk_elements(Format format) const override;
   bool is_alive(std::uint16_t peer) const override;
   bool heard_since(std::uint16_t peer, Time then) const override { return paths_[peer]->last_heard() >= then; }
   Time unanswered_since(std::uint16_t peer) const override { return paths_[peer]->unanswered_since(); }
@@ -144,6 +144,7 @@ class Endpoint final : private Outbox {
   std::optional<Drop> accept(Time now, std::span<std::uint8_t> datagram, Duration age);
   std::optional<Drop> dispatch(Time now, const Header& header, std::span<const std::uint8_t> payload, Duration age);
   std::optional<Drop> to_operation(Time now, const Header& header, std::span<const std::uint8_t> payload);
+  std::optional<Drop> unpack_to_operation(Time now, Header header, std::span<const std::uint8_t> payload);
   void count_late(Time now, const Header& header, std::size_t payload_bytes, const EarlyEnds& ends);
   const Parameters& parameters_for(std::uint32_t operation) const;
   OpenOperations::iterator open_operation(Time now, std::uint32_t number, const Operation::Identity& identity,
@@ -170,6 +171,7 @@ class Endpoint final : private Outbox {
   EndpointSettings settings_;
   Hierarchy hierarchy_;
   BufferPool pool_;
+  std::vector<std::uint8_t> unpacked_;        // the elements of the packet at hand
   std::vector<std::unique_ptr<Path>> paths_;  // by rank; null for the own
   std::vector<NoteInbox> inboxes_;
   std::vector<PeerState> known_states_;

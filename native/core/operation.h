@@ -91,8 +91,6 @@ class Outbox {
   virtual void close(std::uint16_t peer, std::uint32_t message, const std::vector<ElementRange>& holes,
                      const std::vector<Gap>& gaps, std::vector<ElementRange> without_receiver) = 0;
   virtual void cancel(std::uint16_t peer, std::uint32_t message) = 0;
-  // What fits one datagram.
-  virtual std::uint32_t chunk_elements(Format format) const = 0;
   virtual bool is_alive(std::uint16_t peer) const = 0;
   // Has anything at all come from this peer since then?
   virtual bool heard_since(std::uint16_t peer, Time then) const = 0;
@@ -332,9 +330,8 @@ class Operation {
   BufferPool::Buffer early_results_;      // bucket-sized, while the own call is late
   std::size_t early_bytes_ = 0;
 
-  std::uint32_t chunk_elements_;
-  std::vector<bool> streamed_;            // chunks of the own shard whose result is on its way before the sum is closed
-  std::vector<ElementRange> streamable_;  // those, in the order in which they were complete; within the bucket
+  std::vector<ElementRange> streamable_;  // whose result may leave before the sum is closed, in the order in which they
+                                          // were complete; within the bucket
   std::vector<ElementRange> result_holes_;
   std::vector<Counted> counted_;  // in results that others own
   std::vector<Gap> result_gaps_;  // between groups only, where each packet says it of every element

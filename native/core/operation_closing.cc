@@ -139,12 +139,9 @@ void Operation::stream_results(ElementRange arrived) {
   if (of_group()) return;  // of this rank's group it would be, and not of all
   const std::uint8_t* own = call_.data + own_shard_.begin * element_bytes(identity_.format);
   const std::size_t first = streamable_.size();
-  for (std::uint32_t chunk = arrived.begin / chunk_elements_; chunk * chunk_elements_ < arrived.end; ++chunk) {
-    const ElementRange range{chunk * chunk_elements_, std::min((chunk + 1) * chunk_elements_, own_shard_.size())};
-    if (streamed_[chunk] || !sum_.has_all(range)) continue;
-    sum_.finish_part(range, own, identity_.average);
-    streamed_[chunk] = true;
-    streamable_.push_back({range.begin + own_shard_.begin, range.end + own_shard_.begin});
+  for (const ElementRange& part : sum_.ready_in(arrived)) {
+    sum_.finish_part(part, own, identity_.average);
+    streamable_.push_back(to_bucket(part));
   }
   if (first == streamable_.size()) return;
   for (const std::uint16_t peer : part_.team) {
@@ -178,11 +175,8 @@ void Operation::publish_own_result(Time now) {
   for (const std::uint16_t peer : part_.team) {
     const std::uint32_t message = peers_[peer].result_sending.message;
     if (message == 0) continue;
-    for (std::uint32_t chunk = 0; chunk < streamed_.size(); ++chunk) {
-      if (streamed_[chunk]) continue;
-      const ElementRange range{chunk * chunk_elements_, std::min((chunk + 1) * chunk_elements_, own_shard_.size())};
-      outbox_.release(peer, message, to_bucket(range));
-    }
+    sum_.finished_parts().for_each_run(0, own_shard_.size(), false,
+                                       [&](ElementRange rest) { outbox_.release(peer, message, to_bucket(rest)); });
     outbox_.close(peer, message, own_result_.holes, own_result_.gaps, not_contributed_by(peer));
   }
   continue_turns(Stage::result);

@@ -46,7 +46,6 @@ MessageContent Operation::message_of(Stage stage) const {
   content.encoded = encoded_by(identity_, parameters_);
   content.format = identity_.format;
   content.total = identity_.total;
-  content.cut_at_gaps = between_groups();
   return content;
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/packing.h"
+
 namespace holdfast {
 namespace {
 
@@ -11,7 +13,7 @@ constexpr std::uint32_t min_marked_packets = 16;
 }  // namespace
 
 OutgoingMessage::OutgoingMessage(std::uint32_t id, MessageContent content, std::uint32_t chunk_elements)
-    : id_(id), content_(std::move(content)), chunk_elements_(chunk_elements) {
+    : id_(id), content_(std::move(content)), chunk_elements_(chunk_elements), full_elements_(chunk_elements) {
   const std::uint32_t count = content_.range.size();
   const std::uint32_t num_chunks = (count + chunk_elements_ - 1) / chunk_elements_;
   const std::uint32_t marked = std::min(num_chunks, std::max(num_chunks / 100, min_marked_packets));
@@ -66,30 +68,62 @@ bool OutgoingMessage::needs_empty_packet() const {
   return content_.range.size() == 0 && content_.delivery == Delivery::exact && !started_;
 }
 
-std::uint32_t OutgoingMessage::chunk_index(std::uint32_t element) const {
-  return (element - content_.range.begin) / chunk_elements_;
-}
-
 const ElementRange* OutgoingMessage::hole_at_or_after(std::uint32_t element) const {
   const auto hole = std::find_if(content_.holes.begin(), content_.holes.end(),
                                  [element](const ElementRange& range) { return range.end > element; });
   return hole == content_.holes.end() ? nullptr : &*hole;
 }
 
-std::uint32_t OutgoingMessage::gap_edge_after(std::uint32_t element) const {
-  const auto gap = std::partition_point(content_.gaps.begin(), content_.gaps.end(),
-                                        [element](const Gap& candidate) { return candidate.range.end <= element; });
-  if (gap == content_.gaps.end()) return UINT32_MAX;
-  return gap->range.begin > element ? gap->range.begin : gap->range.end;
+// Where the next packet must end, so that what its header says of who is in it holds for each of its elements.
+std::uint32_t OutgoingMessage::edge_after(std::uint32_t element) const {
+  const auto edge = [element](const auto& parts, auto range_of) {
+    const auto part = std::partition_point(parts.begin(), parts.end(),
+                                           [&](const auto& candidate) { return range_of(candidate).end <= element; });
+    if (part == parts.end()) return UINT32_MAX;
+    return range_of(*part).begin > element ? range_of(*part).begin : range_of(*part).end;
+  };
+  return std::min(edge(content_.gaps, [](const Gap& gap) { return gap.range; }),
+                  edge(content_.without_receiver, [](const ElementRange& range) { return range; }));
 }
 
-OutgoingMessage::Chunk OutgoingMessage::next_chunk() const {
+// Of a message that still grows, what does not fill a datagram waits for what comes next to it.
+bool OutgoingMessage::has_unsent_chunk() const {
+  if (unsent_.empty()) return false;
+  return !content_.open || unsent_.size() > 1 || unsent_.front().size() >= full_elements_;
+}
+
+// As many elements of `most`, from its beginning, as one datagram holds.
+void OutgoingMessage::fill(Chunk& chunk, ElementRange most, std::size_t packed_room) const {
+  const std::uint32_t unpacked = std::min(most.size(), chunk_elements_);
+  chunk.range = {most.begin, most.begin + unpacked};
+  chunk.bytes = unpacked * element_bytes(content_.format);
+  chunk.filled = unpacked == chunk_elements_;
+  if (packed_room == 0 || !kernels::can_pack(content_.format)) return;
+  const std::uint32_t limit = std::min(max_packing_ratio * chunk_elements_, max_packed_elements);
+  const kernels::Packed packed =
+      kernels::fit_packed(content_.format, bytes_of(most), std::min(most.size(), limit), packed_room);
+  const auto count = static_cast<std::uint32_t>(packed.num_elements);
+  if (count < unpacked || (count == unpacked && packed.num_bytes >= chunk.bytes)) return;
+  chunk.range.end = most.begin + count;
+  chunk.packed = true;
+  chunk.filled = count < most.size();
+  // Datagrams that leave together are of one size.
+  chunk.bytes = chunk.filled ? packed_room : packed.num_bytes;
+}
+
+OutgoingMessage::Chunk OutgoingMessage::next_chunk(std::size_t packed_room) const {
   Chunk chunk;
   if (!resend_.empty()) {
-    chunk.range = resend_.front();
-    const ElementRange* hole = hole_at_or_after(chunk.range.begin);
-    if (hole != nullptr && hole->begin <= chunk.range.begin) chunk.type = PacketType::hole;
-    chunk.completes = resend_.size() == 1 && sent_once();
+    const ElementRange next = resend_.front();
+    const ElementRange* hole = hole_at_or_after(next.begin);
+    if (hole != nullptr && hole->begin <= next.begin) {
+      chunk.type = PacketType::hole;
+      chunk.range = next;
+    } else {
+      // Packed, they may have been more than fit a datagram that packing does not pay for any more.
+      fill(chunk, next, packed_room);
+    }
+    chunk.completes = resend_.size() == 1 && chunk.range == next && sent_once();
     chunk.again = true;
     return chunk;
   }
@@ -104,11 +138,9 @@ OutgoingMessage::Chunk OutgoingMessage::next_chunk() const {
     chunk.type = PacketType::hole;
     chunk.range = {next.begin, std::min(next.end, hole->end)};
   } else {
-    // Chunks keep to their grid even after a hole, so that a resent chunk is always one datagram.
-    const std::uint32_t grid_end = content_.range.begin + (chunk_index(next.begin) + 1) * chunk_elements_;
-    chunk.range = {next.begin, std::min(grid_end, next.end)};
-    if (hole != nullptr) chunk.range.end = std::min(chunk.range.end, hole->begin);
-    if (content_.cut_at_gaps) chunk.range.end = std::min(chunk.range.end, gap_edge_after(next.begin));
+    ElementRange most{next.begin, std::min(next.end, edge_after(next.begin))};
+    if (hole != nullptr) most.end = std::min(most.end, hole->begin);
+    fill(chunk, most, packed_room);
   }
   chunk.last_percentile = !content_.open && unsent_elements_ <= marked_elements_;
   chunk.completes = !content_.open && chunk.range.size() == unsent_elements_;
@@ -117,10 +149,16 @@ OutgoingMessage::Chunk OutgoingMessage::next_chunk() const {
 
 void OutgoingMessage::chunk_sent(const Chunk& chunk) {
   if (!resend_.empty()) {
-    resend_.pop_front();
+    resend_.front().begin = chunk.range.end;
+    if (resend_.front().size() == 0) resend_.pop_front();
     return;
   }
   started_ = true;
+  if (chunk.filled) {
+    full_elements_ = chunk.range.size();
+  } else {
+    full_elements_ = std::max(full_elements_, chunk.range.size() + block_elements);
+  }
   if (unsent_.empty()) return;
   unsent_elements_ -= chunk.range.size();
   unsent_.front().begin = chunk.range.end;

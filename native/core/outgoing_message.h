@@ -37,7 +37,6 @@ struct MessageContent {
   std::vector<Gap> gaps;                       // ascending parts of `range` that lack contributors
   std::vector<ElementRange> without_receiver;  // ascending parts of `range` that lack what its receiver contributed
   bool without_owner = false;                  // all of it lacks what its sender would have
-  bool cut_at_gaps = false;                    // every packet lacks as many contributors of one element as of the next
   std::uint32_t completion_us = 0;
   bool open = false;      // its parts are released one by one, and holes and gaps are known when it is closed
   bool repaired = false;  // bounded, but what is lost is sent again as long as somebody may wait for it
@@ -54,6 +53,9 @@ class OutgoingMessage {
     bool last_percentile = false;
     bool completes = false;  // nothing else is left to send after it
     bool again = false;      // lost once, or repeated by a probe
+    bool packed = false;     // in fewer bytes than its elements have
+    bool filled = false;     // no further element would have fitted
+    std::size_t bytes = 0;   // of elements
   };
 
   std::uint32_t id() const { return id_; }
@@ -68,8 +70,9 @@ class OutgoingMessage {
   void close(std::vector<ElementRange> holes, std::vector<Gap> gaps, std::vector<ElementRange> without_receiver);
   bool open() const { return content_.open; }
 
-  bool has_chunk() const { return !resend_.empty() || !unsent_.empty() || needs_empty_packet(); }
-  Chunk next_chunk() const;
+  bool has_chunk() const { return !resend_.empty() || has_unsent_chunk() || needs_empty_packet(); }
+  // `packed_room`: what a datagram holds, where packing pays; else 0.
+  Chunk next_chunk(std::size_t packed_room = 0) const;
   void chunk_sent(const Chunk& chunk);
 
   // Ends of a bounded message: due once everything has been sent once.
@@ -90,15 +93,17 @@ class OutgoingMessage {
   std::uint32_t lost_elements() const { return lost_elements_; }
 
  private:
+  bool has_unsent_chunk() const;
   bool needs_empty_packet() const;
   bool all_acknowledged() const;
-  std::uint32_t chunk_index(std::uint32_t element) const;
+  void fill(Chunk& chunk, ElementRange most, std::size_t packed_room) const;
   const ElementRange* hole_at_or_after(std::uint32_t element) const;
-  std::uint32_t gap_edge_after(std::uint32_t element) const;
+  std::uint32_t edge_after(std::uint32_t element) const;
 
   std::uint32_t id_;
   MessageContent content_;
   std::uint32_t chunk_elements_;
+  std::uint32_t full_elements_;      // that filled the last datagram, or might fill the next
   std::deque<ElementRange> unsent_;  // in the order in which they leave
   std::uint32_t unsent_elements_ = 0;
   std::uint32_t marked_elements_;  // so many at the end are the last percentile

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/packing.h"
+
 namespace holdfast {
 namespace {
 
@@ -213,6 +215,15 @@ Header Path::base_header(PacketType type) const {
   return header;
 }
 
+// Fewer bytes are worth the work where the network is slow. What is not known yet may be fast.
+bool Path::packing_pays() const {
+  if (settings_.same_host) return false;
+  const double network = card_.bytes_per_second > 0
+                             ? card_.bytes_per_second
+                             : rate_.bandwidth_bytes_per_second() * std::max(1u, card_.num_paths);
+  return network > 0 && network < settings_.pack_below_bytes_per_second;
+}
+
 bool Path::fill(Time now, TransmitBatch& batch, const CardUse& card) {
   batch.clear();
   batch.peer = settings_.peer_rank;
@@ -344,8 +355,10 @@ Path::Planned Path::plan_message_packet(OutgoingMessage& message, PacketType typ
   if (content.stage == Stage::result && !message.open()) header.flags |= flag::closed;
   if (type == PacketType::end) return planned;
 
-  planned.chunk = message.next_chunk();
-  header.type = planned.chunk.type;
+  const std::uint32_t room = payload_bytes(settings_.datagram_bytes, settings_.protection);
+  planned.chunk = message.next_chunk(packing_pays() ? room : 0);
+  header.type = planned.chunk.packed ? PacketType::packed : planned.chunk.type;
+  if (planned.chunk.packed) header.packed_elements = static_cast<std::uint16_t>(planned.chunk.range.size());
   header.offset = planned.chunk.range.begin;
   if (planned.chunk.last_percentile) header.flags |= flag::last_percentile;
   if (planned.chunk.completes) header.flags |= flag::ack_now;
@@ -357,7 +370,7 @@ Path::Planned Path::plan_message_packet(OutgoingMessage& message, PacketType typ
     header.without_receiver = message.lacks_receiver(planned.chunk.range);
     header.without_owner = content.without_owner;
     planned.payload = message.bytes_of(planned.chunk.range);
-    planned.payload_bytes = planned.chunk.range.size() * element_bytes(content.format);
+    planned.payload_bytes = planned.chunk.bytes;
   }
   return planned;
 }
@@ -366,17 +379,25 @@ void Path::append(Time, Planned& planned, TransmitBatch& batch) {
   planned.header.key_phase = sealer_.next_phase();
   planned.header.transmission = ledger_.next_number();
   const std::size_t tag_size = tag_bytes_of(settings_.protection);
-  const bool copies = settings_.protection == Protection::encrypted || planned.header.type == PacketType::ack;
+  const bool packs = planned.header.type == PacketType::packed;
+  const bool copies = settings_.protection == Protection::encrypted || planned.header.type == PacketType::ack || packs;
   std::uint8_t* header = batch.reserve(header_bytes + (copies ? planned.payload_bytes : 0) + tag_size);
   encode(planned.header, std::span<std::uint8_t, header_bytes>(header, header_bytes));
   std::uint8_t* copied = header + header_bytes;
   std::uint8_t* tag = copied + (copies ? planned.payload_bytes : 0);
+  if (packs) {
+    const std::size_t packed =
+        kernels::pack(planned.header.format, copied, planned.payload, planned.chunk.range.size());
+    std::fill(copied + packed, copied + planned.payload_bytes, std::uint8_t{0});
+    planned.payload = copied;
+  }
   const std::span<const std::uint8_t> payload(planned.payload, planned.payload_bytes);
   if (settings_.protection != Protection::insecure) {
     sealer_.seal(planned.header.transmission, {header, header_bytes}, payload, copied,
                  std::span<std::uint8_t, tag_bytes>(tag, tag_bytes));
   }
-  if (copies && settings_.protection != Protection::encrypted) std::copy(payload.begin(), payload.end(), copied);
+  if (copies && !packs && settings_.protection != Protection::encrypted)
+    std::copy(payload.begin(), payload.end(), copied);
 
   const std::size_t bytes = header_bytes + planned.payload_bytes + tag_size;
   if (copies || planned.payload_bytes == 0) {

@@ -43,6 +43,7 @@ struct PathSettings {
   RateRule rate_rule = RateRule::model;
   std::uint32_t receive_window = 256 * 1024;  // bytes the peer may have in flight towards this rank
   std::uint64_t max_note_bytes = 64u << 20;   // of notes that the peer holds under assembly
+  double pack_below_bytes_per_second = 0;     // elements are packed where the network is slower than this; 0: never
   Duration initial_rtt = millisecond;
   Duration heartbeat_interval = 250 * millisecond;
   Duration silence_limit = second;  // then the peer is dead
@@ -140,6 +141,7 @@ class Path {
   std::optional<Planned> plan_next(Time now, bool pace_allows);
   std::optional<Planned> plan_control(Time now);
   std::optional<Planned> plan_chunk(bool pace_allows);
+  bool packing_pays() const;
   Planned plan_message_packet(OutgoingMessage& message, PacketType type);
   const OutgoingMessage* next_with_chunk() const;
   void append(Time now, Planned& planned, TransmitBatch& batch);

@@ -109,19 +109,33 @@ ShardSum::Makeup ShardSum::makeup_of(std::uint32_t block, bool has_own) const {
   return makeup;
 }
 
-bool ShardSum::has_all(ElementRange range) const {
-  if (!empty_.empty() || !lacking_.empty()) {
-    const std::uint32_t end_block = (range.end + block_elements - 1) / block_elements;
-    const Makeup whole{num_ranks_ - 1u, true, 0};
-    for (std::uint32_t block = range.begin / block_elements; block < end_block; ++block) {
-      if (makeup_of(block, true) != whole) return false;
+std::vector<ElementRange> ShardSum::ready_in(ElementRange range) const {
+  std::vector<ElementRange> parts{range};
+  const auto keep = [&parts](const Presence& where, bool present) {
+    std::vector<ElementRange> kept;
+    for (const ElementRange& part : parts) {
+      where.for_each_run(part.begin, part.size(), present, [&](ElementRange run) { kept.push_back(run); });
     }
-    return true;
+    parts = std::move(kept);
+  };
+  keep(finished_, false);
+  for (std::uint16_t sender = 0; sender < num_ranks_ && !parts.empty(); ++sender) {
+    if (sender != rank_) keep(contributions_[sender], true);
   }
-  for (std::uint16_t sender = 0; sender < num_ranks_; ++sender) {
-    if (sender != rank_ && !contributions_[sender].has(range)) return false;
+  if (!parts.empty() && (!empty_.empty() || !lacking_.empty())) keep(lacking_something_in(range), false);
+  return parts;
+}
+
+// Where somebody's contribution came and held nothing, or not all that it should.
+Presence ShardSum::lacking_something_in(ElementRange range) const {
+  Presence lacking(num_elements_);
+  const std::uint32_t end_block = (range.end + block_elements - 1) / block_elements;
+  for (std::uint32_t block = range.begin / block_elements; block < end_block; ++block) {
+    if (makeup_of(block, true) == Makeup{num_ranks_ - 1u, true, 0}) continue;
+    const std::uint32_t begin = block * block_elements;
+    lacking.mark(begin, std::min(block_elements, num_elements_ - begin), [](ElementRange) {});
   }
-  return true;
+  return lacking;
 }
 
 // Same-width formats can be narrowed in place; a 16-bit result needs room of its own.

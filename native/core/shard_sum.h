@@ -45,11 +45,12 @@ class ShardSum {
   // own/N + (N-1)/N x the mean of the others that arrived; without an own part, the mean of the others.
   Result finish(const std::uint8_t* own, bool average);
 
-  // Has everybody else contributed to this part?
-  bool has_all(ElementRange range) const;
+  // The parts of this range to which everybody else has contributed, and that are not finished yet.
+  std::vector<ElementRange> ready_in(ElementRange range) const;
   // The result of a part to which everybody has contributed, before the rest is in. `elements()` holds it from then on.
   void finish_part(ElementRange range, const std::uint8_t* own, bool average);
   const BufferPool::Buffer& elements() const { return result_.elements; }
+  const Presence& finished_parts() const { return finished_; }
 
  private:
   void allocate();
@@ -65,6 +66,7 @@ class ShardSum {
   };
   void combine(ElementRange run, const Makeup& makeup, const std::uint8_t* own, bool average);
   Makeup makeup_of(std::uint32_t block, bool has_own) const;
+  Presence lacking_something_in(ElementRange range) const;
   void note_lacking(ElementRange run, std::uint32_t lacking);
   std::uint8_t* accumulator_at(std::uint32_t element) const {
     return accumulator_.get() + element * accumulator_bytes(format_);

@@ -11,7 +11,7 @@ namespace holdfast {
 namespace {
 
 constexpr std::uint64_t magic = 0x484f4c4446415354ull;  // "HOLDFAST"
-constexpr std::uint32_t trace_version = 8;
+constexpr std::uint32_t trace_version = 9;
 
 enum class Kind : std::uint8_t { datagram = 1, call, note, publish, goodbye, timer, fill, report, release, skip };
 
@@ -93,6 +93,7 @@ void put_settings(Encoder& out, const EndpointSettings& settings) {
   out.put(settings.datagram_bytes).put(settings.receive_buffer_bytes).put(settings.max_operation_bytes);
   out.put(settings.early_bytes_cap).put(settings.max_open_operations).put(settings.max_note_bytes);
   out.put(static_cast<std::uint8_t>(settings.rate_rule));
+  out.put(std::bit_cast<std::uint64_t>(settings.pack_below_bytes_per_second));
   out.put(settings.initial_rtt).put(settings.heartbeat_interval).put(settings.silence_limit);
   for (const PeerSettings& peer : settings.peers) out.put_fixed(peer.process).put_flag(peer.same_host);
 }
@@ -114,6 +115,7 @@ EndpointSettings get_settings(Decoder& in) {
   settings.max_open_operations = in.get<std::uint32_t>();
   settings.max_note_bytes = in.get<std::uint64_t>();
   settings.rate_rule = in.get_enum(RateRule::model);
+  settings.pack_below_bytes_per_second = std::bit_cast<double>(in.get<std::uint64_t>());
   settings.initial_rtt = in.get<Duration>();
   settings.heartbeat_interval = in.get<Duration>();
   settings.silence_limit = in.get<Duration>();

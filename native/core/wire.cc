@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/byte_order.h"
+#include "kernels/packing.h"
 
 namespace holdfast {
 
@@ -56,7 +57,7 @@ void encode(const Header& header, std::span<std::uint8_t, header_bytes> out) {
                                      (header.without_receiver ? without_receiver_bit : 0) |
                                      (header.without_owner ? without_owner_bit : 0) |
                                      static_cast<unsigned>(header.stage) << 4 | static_cast<unsigned>(header.format));
-  store_big_endian(at + 16, header.transmission);
+  store_big_endian(at + 16, header.transmission << 16 | header.packed_elements);
   store_big_endian(at + 24, header.operation);
   store_big_endian(at + 28, header.layout);
   store_big_endian(at + 32, header.total);
@@ -72,17 +73,17 @@ std::uint32_t whole_microseconds(Duration duration) {
 }
 
 bool carries_message(PacketType type) {
-  return type == PacketType::data || type == PacketType::hole || type == PacketType::end;
+  return carries_elements(type) || type == PacketType::hole || type == PacketType::end;
 }
 
 // Does the packet make sense by itself: a payload where one belongs, inside the total it claims?
 std::optional<Drop> check_fields(const Header& header, std::size_t payload_bytes) {
-  if (header.transmission > max_transmission) return Drop::malformed;
+  if ((header.type == PacketType::packed) != (header.packed_elements != 0)) return Drop::malformed;
   const bool of_operation = header.stage == Stage::contribution || header.stage == Stage::result;
   const bool agreed = header.division != 0 || header.encoded;  // which exact operations have no need of
   if (agreed && (!of_operation || (header.flags & flag::exact) != 0)) return Drop::malformed;
   const bool lacks_somebody = header.without_receiver || header.without_owner;
-  const bool may_lack = header.type == PacketType::data && header.stage == Stage::result && header.missing != 0;
+  const bool may_lack = carries_elements(header.type) && header.stage == Stage::result && header.missing != 0;
   if (lacks_somebody && (!may_lack || (header.flags & flag::exact) != 0)) return Drop::malformed;
   if (!carries_message(header.type)) {
     const bool payload_expected = header.type == PacketType::ack;
@@ -100,6 +101,10 @@ std::optional<Drop> check_fields(const Header& header, std::size_t payload_bytes
       if (payload_bytes == 0 && !(header.stage == Stage::note && header.total == 0)) return Drop::malformed;
       if (payload_bytes / element_bytes(header.format) > room) return Drop::malformed;
       return std::nullopt;
+    case PacketType::packed:
+      if (!of_operation || !kernels::can_pack(header.format) || payload_bytes == 0) return Drop::malformed;
+      if (header.packed_elements > room) return Drop::malformed;
+      return std::nullopt;
     case PacketType::hole:
       if (payload_bytes != 0 || header.stage != Stage::result) return Drop::malformed;
       if (header.missing == 0 || header.missing > room) return Drop::malformed;
@@ -116,7 +121,7 @@ std::optional<Drop> decode(std::span<const std::uint8_t> datagram, std::size_t p
   if (datagram.size() < header_bytes) return Drop::truncated;
   const std::uint8_t* at = datagram.data();
   if (at[0] != wire_version) return Drop::version;
-  if (at[1] < 1 || at[1] > 6) return Drop::malformed;
+  if (at[1] < 1 || at[1] > 7) return Drop::malformed;
   const Format format = static_cast<Format>(at[15] & 0x07);
   if (!is_known(format)) return Drop::malformed;
   out.type = static_cast<PacketType>(at[1]);
@@ -132,7 +137,9 @@ std::optional<Drop> decode(std::span<const std::uint8_t> datagram, std::size_t p
   out.without_owner = (at[15] & without_owner_bit) != 0;
   out.stage = static_cast<Stage>(at[15] >> 4 & 3);
   out.format = format;
-  out.transmission = load_big_endian<std::uint64_t>(at + 16);
+  const auto number_and_count = load_big_endian<std::uint64_t>(at + 16);
+  out.transmission = number_and_count >> 16;
+  out.packed_elements = static_cast<std::uint16_t>(number_and_count);
   out.operation = load_big_endian<std::uint32_t>(at + 24);
   out.layout = load_big_endian<std::uint32_t>(at + 28);
   out.total = load_big_endian<std::uint32_t>(at + 32);
@@ -144,6 +151,7 @@ std::optional<Drop> decode(std::span<const std::uint8_t> datagram, std::size_t p
 
 std::uint32_t covered_elements(const Header& header, std::size_t payload_bytes) {
   if (header.type == PacketType::hole) return header.missing;
+  if (header.type == PacketType::packed) return header.packed_elements;
   return static_cast<std::uint32_t>(payload_bytes / element_bytes(header.format));
 }
 

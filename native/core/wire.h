@@ -16,20 +16,27 @@
 
 namespace holdfast {
 
-constexpr std::uint8_t wire_version = 7;
+constexpr std::uint8_t wire_version = 8;
 constexpr std::size_t header_bytes = 48;
 constexpr std::size_t tag_bytes = 16;
-// As in QUIC: far more than any path will ever send, and no arithmetic on numbers can wrap.
-constexpr std::uint64_t max_transmission = (1ull << 62) - 1;
+// 394 petabytes in full datagrams: more than any path will ever send, and no arithmetic on numbers can wrap.
+constexpr std::uint64_t max_transmission = (1ull << 48) - 1;
+// Where packing makes almost nothing of them, more elements travel in a datagram than fit it unpacked, but not without
+// limit: one packet must not be able to say more than this many times what it holds.
+constexpr std::uint32_t max_packing_ratio = 4;
+constexpr std::uint32_t max_packed_elements = 65'520;  // the header has 16 bits for it; whole blocks
 
 enum class PacketType : std::uint8_t {
-  data = 1,  // elements of a message
-  hole = 2,  // elements of a result that nobody but their owner contributed to: lost, do not wait for them
-  end = 3,   // everything of this message has been sent once
-  ack = 4,   // transmission numbers received
-  ping = 5,  // alive; asks for an ack
-  bye = 6,   // the sender leaves on purpose
+  data = 1,    // elements of a message
+  hole = 2,    // elements of a result that nobody but their owner contributed to: lost, do not wait for them
+  end = 3,     // everything of this message has been sent once
+  ack = 4,     // transmission numbers received
+  ping = 5,    // alive; asks for an ack
+  bye = 6,     // the sender leaves on purpose
+  packed = 7,  // as data, its elements in fewer bytes (kernels/packing.h)
 };
+
+constexpr bool carries_elements(PacketType type) { return type == PacketType::data || type == PacketType::packed; }
 
 // Which part of an operation a message is. `note` messages belong to no operation: control, state, buffers.
 enum class Stage : std::uint8_t { none = 0, contribution = 1, result = 2, note = 3 };
@@ -59,12 +66,13 @@ struct Header {
   bool without_owner = false;
   Stage stage = Stage::none;  // packed with these and `format` into one byte
   Format format = Format::bytes;
-  std::uint64_t transmission = 0;   // never reused: nonce, round-trip time, loss detection
-  std::uint32_t operation = 0;      // or the number of a note; see hierarchy.h for the highest bit
-  std::uint32_t layout = 0;         // which parameters in which order; for a note its channel
-  std::uint32_t total = 0;          // elements of the whole bucket or note
-  std::uint32_t offset = 0;         // first element of the payload within the bucket or note
-  std::uint32_t completion_us = 0;  // how long the sender's last stage of this kind took
+  std::uint64_t transmission = 0;     // never reused: nonce, round-trip time, loss detection; 48 bits
+  std::uint16_t packed_elements = 0;  // on packed elements: how many
+  std::uint32_t operation = 0;        // or the number of a note; see hierarchy.h for the highest bit
+  std::uint32_t layout = 0;           // which parameters in which order; for a note its channel
+  std::uint32_t total = 0;            // elements of the whole bucket or note
+  std::uint32_t offset = 0;           // first element of the payload within the bucket or note
+  std::uint32_t completion_us = 0;    // how long the sender's last stage of this kind took
   // On the data of a result: how many contributor-elements of this payload its owner did not receive, so that whoever
   // gets it knows exactly what the numbers stand for; between groups also on contributions. On a hole: how many
   // elements from `offset` on are lost. On a note: how far back the oldest note is that its sender has not given up;

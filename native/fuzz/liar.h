@@ -104,8 +104,8 @@ class Liar {
     header.total = input_.take<std::uint32_t>();
     header.offset = input_.take<std::uint32_t>();
     header.missing = input_.take<std::uint32_t>();
-    header.transmission = input_.take<std::uint64_t>();
-    const bool carries_values = header.type == PacketType::data;  // these would not be true
+    header.transmission = input_.take<std::uint64_t>() & max_transmission;
+    const bool carries_values = carries_elements(header.type);  // these would not be true
     return {header, carries_values ? Bytes() : input_.bytes(input_.below(64))};
   }
 

@@ -264,7 +264,7 @@ void Host::transmit(Time now, const TransmitBatch& batch) {
       operation.sent_result = operation.sent_result || !operation.called;
     }
     note_sent(now, batch.peer, header, payload);
-    const bool contributes = header.stage == Stage::contribution && header.type == PacketType::data;
+    const bool contributes = header.stage == Stage::contribution && carries_elements(header.type);
     if (contributes && part_of(header.operation) != nullptr) {
       check_contribution(now, batch.peer, header, covered_elements(header, payload));
     }
@@ -279,7 +279,7 @@ HostPart* Host::part_of(std::uint32_t number) {
 }
 
 void Host::note_sent(Time now, std::uint16_t peer, const Header& header, std::size_t payload_bytes) {
-  if (header.type != PacketType::data && header.type != PacketType::hole) return;
+  if (!carries_elements(header.type) && header.type != PacketType::hole) return;
   HostPart* sent = header.stage == Stage::note ? nullptr : part_of(header.operation);
   if (sent == nullptr) return;
   auto& sendings = header.stage == Stage::contribution ? sent->contributions_sent : sent->results_sent;

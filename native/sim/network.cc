@@ -193,7 +193,7 @@ std::vector<std::uint8_t> Network::forgery_of(std::span<const std::uint8_t> genu
   // A number nobody has used yet, so that the replay window does not do the work of the authentication.
   const auto renumber = [&] {
     const std::uint64_t number = load_big_endian<std::uint64_t>(forged.data() + 16);
-    store_big_endian(forged.data() + 16, number + 1 + random_.below(1000));
+    store_big_endian(forged.data() + 16, number + ((1 + random_.below(1000)) << 16));
   };
   switch (random_.below(8)) {
     case 0:  // noise of any length

@@ -13,6 +13,7 @@ struct Scenario {
   std::int64_t num_groups = 1;  // of neighbouring ranks; more: operations are hierarchical
   std::int64_t datagram_bytes = 1472;
   std::int64_t protection = -1;                 // a value of Protection; -1: encrypted or authenticated, by the seed
+  std::int64_t packing = -1;                    // 0: never, 1: always; -1: by the seed
   std::int64_t packets_per_key = 0;             // 0: the default
   std::int64_t receive_buffer_bytes = 4 << 20;  // what the endpoint believes its socket holds
   std::int64_t early_bytes_cap = 256 << 20;
@@ -104,6 +105,7 @@ void for_each_field(AnyScenario& scenario, Visit visit) {
   HF_FIELD(num_groups);
   HF_FIELD(datagram_bytes);
   HF_FIELD(protection);
+  HF_FIELD(packing);
   HF_FIELD(packets_per_key);
   HF_FIELD(receive_buffer_bytes);
   HF_FIELD(early_bytes_cap);

@@ -83,7 +83,7 @@ bool Truth::on_taken(std::uint16_t host, const Header& header, std::uint32_t cou
   if (header.stage != Stage::contribution && header.stage != Stage::result) return true;
   if (call_of(header.operation) >= workload_.operations().size()) return false;
   if (!take_part_together(header.operation, host, header.sender)) return false;
-  if (header.type != PacketType::data && header.type != PacketType::hole) return true;
+  if (!carries_elements(header.type) && header.type != PacketType::hole) return true;
   const bool contribution = header.stage == Stage::contribution;
   const ElementRange shard = shard_of(header.operation, contribution ? host : header.sender);
   if (header.offset < shard.begin || header.offset + count > shard.end) return false;

@@ -1,6 +1,7 @@
 #include "sim/world.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include "sim/random.h"
@@ -53,6 +54,9 @@ std::vector<EndpointSettings> World::endpoint_settings(std::uint64_t seed) const
   settings.early_bytes_cap = static_cast<std::uint64_t>(scenario_.early_bytes_cap);
   settings.max_note_bytes = static_cast<std::uint64_t>(scenario_.note_assembly_bytes);
   settings.peers.resize(num_ranks_);
+  // Where everything is packed no network is too fast for it.
+  const bool packs = scenario_.packing >= 0 ? scenario_.packing != 0 : random.chance(0.5);
+  if (packs) settings.pack_below_bytes_per_second = std::numeric_limits<double>::infinity();
   for (PeerSettings& peer : settings.peers) {
     for (std::uint8_t& byte : peer.process) byte = static_cast<std::uint8_t>(random.bits());
     peer.same_host = scenario_.same_host;

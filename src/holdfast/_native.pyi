@@ -53,6 +53,14 @@ def hadamard_decode(values: int, count: int, seed: int, missing: Sequence[tuple[
     Decodes in place what was encoded with the same seed. Ranges that are missing hold zeros; what arrived of a block is scaled to stand for all of it. Returns the ranges of blocks of which nothing arrived: they stay zero.
     """
 
+def pack(format: Format, source: int, count: int) -> bytes:
+    """The elements in fewer bytes, without loss."""
+
+def unpack(format: Format, target: int, count: int, packed: bytes) -> bool:
+    """
+    The elements that were packed, into memory that the caller keeps alive. False: these bytes are not so many.
+    """
+
 def fingerprints(num_blocks: int, pieces: Sequence[tuple[int, int, int]]) -> list[int]:
     """
     Fingerprints of blocks of memory, each made of its pieces (block, address, bytes) in their order.
@@ -324,7 +332,7 @@ class EndpointSettings:
     """What a job agreed on at join."""
 
     @staticmethod
-    def make(*, rank: int, num_ranks: int, job: int, epoch: int, job_key: bytes, protection: Protection, packets_per_key: int, datagram_bytes: int, early_bytes_cap: int, heartbeat_interval_s: float, silence_limit_s: float, rate_rule: RateRule, num_groups: int = 1, hosts_meet: bool = False) -> EndpointSettings: ...
+    def make(*, rank: int, num_ranks: int, job: int, epoch: int, job_key: bytes, protection: Protection, packets_per_key: int, datagram_bytes: int, early_bytes_cap: int, heartbeat_interval_s: float, silence_limit_s: float, rate_rule: RateRule, num_groups: int = 1, hosts_meet: bool = False, pack_below_bytes_per_s: float = 0.0) -> EndpointSettings: ...
 
 class Peer:
     """Where a rank can be reached, and which process it is."""

@@ -26,6 +26,7 @@ RoundingName = Literal["stochastic", "feedback"]
 RateRuleName = Literal["delay", "model"]
 HadamardName = Literal["auto", "off", "on"]
 HierarchyName = Literal["off", "auto"]
+PackingName = Literal["auto", "off", "on"]
 OverBudgetName = Literal["skip", "halt"]
 EstimateName = Literal["unbiased", "zero_fill"]
 
@@ -114,6 +115,12 @@ class Config:
     nearest, with what is left over added to the parameter's next gradient. Cost of `stochastic`: the noise of rounding
     adds up over steps as that of batches does; of `feedback`: 4 bytes of memory per element, and `bf16` takes half as
     long again to round."""
+
+    packing: PackingName = "auto"
+    """Send float32 and bf16 gradients in fewer bytes, to the bit the same: neighbouring elements share most of their
+    exponents. Saves about an eighth of float32 and a quarter of bf16, more where gradients are zero. Default `auto`: where
+    the network is so slow that the bytes take longer than packing and unpacking, which is measured at attach. Each rank
+    decides for what it sends. Cost: a pass over what is sent and one over what is received, in the I/O thread."""
 
     hadamard: HadamardName = "auto"
     """`on`: float32 gradients travel as the randomised Hadamard transform of blocks that stride over the bucket, so that
@@ -241,6 +248,7 @@ def _check(config: Config) -> None:
         "rounding": RoundingName,
         "rate_rule": RateRuleName,
         "hadamard": HadamardName,
+        "packing": PackingName,
         "over_budget": OverBudgetName,
         "estimate": EstimateName,
     }

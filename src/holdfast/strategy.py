@@ -14,6 +14,7 @@ from holdfast.config import (
     HadamardName,
     HierarchyName,
     OverBudgetName,
+    PackingName,
     RoundingName,
     WireName,
 )
@@ -26,6 +27,7 @@ class OptiReduce:
     deadline_ms: float | None = None
     wire: WireName | None = None
     rounding: RoundingName | None = None
+    packing: PackingName | None = None
     hadamard: HadamardName | None = None
     estimate: EstimateName | None = None
     loss_feedback: bool | None = None
@@ -41,7 +43,12 @@ class OptiReduce:
     def as_published(cls) -> OptiReduce:
         """As in the paper: what is lost counts as zero, nothing is repaired, and replicas are left to themselves."""
         return cls(
-            estimate="zero_fill", repair_grace_ratio=0.0, compare_replicas=False, loss_budget=1.0, uneven_shards=False
+            estimate="zero_fill",
+            packing="off",
+            repair_grace_ratio=0.0,
+            compare_replicas=False,
+            loss_budget=1.0,
+            uneven_shards=False,
         )
 
     def settings(self) -> dict[str, Any]:

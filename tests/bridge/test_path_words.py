@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import _native
-from holdfast.bridge.path_words import describe_path, describe_rates
+from holdfast.bridge.path_words import describe_packing, describe_path, describe_rates
 from holdfast.config import Config
 
 MEGABYTE = 1e6
@@ -74,3 +74,21 @@ def test_the_rule_and_the_card_are_told(rule: Any, named: str) -> None:
     assert named in describe_rates(snapshot(path()), config)
     assert "never seen to be the bottleneck" in describe_rates(snapshot(path()), config)
     assert "card sends 30.0 MB/s" in describe_rates(snapshot(path(), card_megabytes=30), config)
+
+
+def test_whether_gradients_are_packed_and_why() -> None:
+    slow = snapshot(path(), path(), card_megabytes=30)
+    assert describe_packing(slow, Config(), 300 * MEGABYTE) == (
+        "packing: on, float32 and bf16 gradients leave in fewer bytes and without loss; it pays below 300.0 MB/s, and this "
+        "network carries 30.0 MB/s"
+    )
+    fast = snapshot(path(), card_megabytes=3000)
+    assert describe_packing(fast, Config(), 300 * MEGABYTE).startswith("packing: off; it pays below 300.0 MB/s")
+    # Where the card is no bottleneck, what the paths were seen to deliver counts.
+    paths = snapshot(path(), path())
+    assert "this network carries 15.0 MB/s" in describe_packing(paths, Config(), 300 * MEGABYTE)
+    unknown = snapshot(path(bandwidth_bytes_per_s=0.0))
+    assert "off until the network was measured" in describe_packing(unknown, Config(), 300 * MEGABYTE)
+    near = snapshot(path(pacing_bytes_per_s=math.inf))
+    assert "off, between processes of one host" in describe_packing(near, Config(), 300 * MEGABYTE)
+    assert describe_packing(slow, Config(packing="off"), 0) == "packing: off, as it was set"

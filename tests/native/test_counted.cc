@@ -64,9 +64,7 @@ HF_CASE(an_owner_tells_each_peer_what_it_did_not_get_of_it) {
 }
 
 HF_CASE(results_that_stream_out_say_it_when_they_are_closed) {
-  Setting setting;
-  setting.chunk = 16;
-  Bench bench(setting);
+  Bench bench;
   bench.call(0);
   bench.contribution(1, 1);
   bench.contribution(1, 2, {0, 16});

@@ -4,6 +4,7 @@
 
 #include "endpoint_network.h"
 #include "endpoint_rogue.h"
+#include "kernels/packing.h"
 #include "testing/check.h"
 
 using namespace holdfast;
@@ -52,8 +53,40 @@ HF_CASE(a_jump_in_numbers_is_acknowledged_without_wrapping) {
   HF_EQUAL(acked.size(), 1u);
   HF_EQUAL(acked.at(0).first, max_transmission);
   HF_EQUAL(rogue.deliver(rogue.sealed(ping, {})), "replay");
-  ping.transmission = UINT64_MAX;
-  HF_EQUAL(rogue.deliver(rogue.sealed(ping, {})), "malformed");
+}
+
+HF_CASE(packed_elements_count_only_where_they_are_what_they_claim_to_be) {
+  Rogue rogue;
+  std::vector<float> data(4096, 1.0f);
+  rogue.victim.call(rogue.now, call_on(data, Delivery::bounded));
+  const std::vector<float> values(2048, 3.0f);
+  const auto packed = [&](std::uint16_t count) {
+    Bytes bytes(kernels::fit_packed(Format::f32, values.data(), count, SIZE_MAX).num_bytes);
+    kernels::pack(Format::f32, bytes.data(), values.data(), count);
+    return bytes;
+  };
+  Header header = rogue.data_header(0, 4096);
+  header.type = PacketType::packed;
+  header.packed_elements = 32;
+  Bytes payload = packed(32);
+  payload.pop_back();
+  HF_EQUAL(rogue.say(header, payload), "malformed");
+  payload = packed(32);
+  payload[0] = 0x99;  // codes that there are no bytes for
+  HF_EQUAL(rogue.say(header, payload), "malformed");
+  header.packed_elements = 48;
+  HF_EQUAL(rogue.say(header, packed(32)), "malformed");
+  // More than four times what fits a datagram, all of it zeros: it would fit, and is refused.
+  header.packed_elements = 1424;
+  HF_EQUAL(rogue.say(header, Bytes(45, 0xff)), "malformed");
+  header.packed_elements = 1408;
+  header.offset += 16;
+  HF_EQUAL(rogue.say(header, Bytes(44, 0xff)), "accepted");
+  header.offset -= 16;
+  header.packed_elements = 16;
+  HF_EQUAL(rogue.say(header, packed(16)), "accepted");
+  header.packed_elements = 24;
+  HF_EQUAL(rogue.say(header, packed(24)), "misplaced");  // half a block
 }
 
 HF_CASE(a_peer_writes_only_where_it_may) {

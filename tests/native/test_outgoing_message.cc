@@ -1,5 +1,7 @@
-// One message on its way: chunks on their grid, marks, ends, holes, and what exact sends again.
+// One message on its way: chunks, marks, ends, holes, packing, and what is sent again.
+#include <cmath>
 #include <string>
+#include <vector>
 
 #include "core/outgoing_message.h"
 #include "testing/check.h"
@@ -230,8 +232,7 @@ HF_CASE(holes_are_announced_and_their_elements_not_sent) {
   MessageContent made = content(Delivery::bounded, 100, 420);
   made.holes = {{100, 132}, {180, 260}, {404, 420}};
   OutgoingMessage message(1, made, 64);
-  // The grid is 100, 164, 228, 292, 356: after a hole chunks return to it.
-  HF_EQUAL(send_all(message).ranges, "hole 100-132 132-164 164-180 hole 180-260 260-292 292-356 356-404 hole 404-420 ");
+  HF_EQUAL(send_all(message).ranges, "hole 100-132 132-180 hole 180-260 260-324 324-388 388-404 hole 404-420 ");
   HF_CHECK(message.sent_once());
 }
 
@@ -280,7 +281,7 @@ HF_CASE(a_closed_message_sends_the_rest_with_its_holes_and_gaps_and_then_its_end
   message.release({228, 292});
   message.close({{132, 164}}, {{{228, 244}, 2}}, {});
   HF_CHECK(message.next_chunk().last_percentile);
-  HF_EQUAL(send_all(message).ranges, "100-132 hole 132-164 228-292 ");
+  HF_EQUAL(send_all(message).ranges, "100-132 hole 132-164 228-244 244-292 ");
   HF_EQUAL(message.missing_in({228, 292}), 32u);
   HF_EQUAL(message.missing_in({100, 132}), 0u);
   HF_CHECK(message.sent_once() && message.end_due_at() <= 0);
@@ -331,6 +332,88 @@ HF_CASE(the_mark_of_an_open_message_is_on_the_last_that_leave_after_the_close) {
   HF_EQUAL(rest.packets, 50);
   HF_EQUAL(rest.marked, 16);
   HF_EQUAL(rest.first_marked, 34);
+}
+
+// -- packed -----------------------------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr std::size_t room = 256;       // bytes of a datagram's elements
+constexpr std::uint32_t unpacked = 64;  // elements that these are
+
+// Of one size, so that a block takes 1 + 48 bytes and half of one: five fit, where four do unpacked.
+struct PackedMessage {
+  std::vector<float> values;
+  OutgoingMessage message;
+  PackedMessage(std::uint32_t count, bool open = false)
+      : values(count, 1.25f), message(1, with_data(Delivery::exact, count, open), unpacked) {}
+
+  MessageContent with_data(Delivery delivery, std::uint32_t count, bool open) {
+    MessageContent made = content(delivery, 0, count);
+    made.data = reinterpret_cast<const std::uint8_t*>(values.data());
+    made.open = open;
+    return made;
+  }
+  std::string next(std::size_t packed_room) {
+    const OutgoingMessage::Chunk chunk = message.next_chunk(packed_room);
+    message.chunk_sent(chunk);
+    return text(chunk.range) + (chunk.packed ? " packed " : " ") + std::to_string(chunk.bytes);
+  }
+};
+
+}  // namespace
+
+HF_CASE(packed_more_elements_fit_a_datagram_and_full_ones_are_of_one_size) {
+  PackedMessage packed(200);
+  HF_EQUAL(packed.next(room), "0-80 packed 256");
+  HF_EQUAL(packed.next(room), "80-160 packed 256");
+  HF_EQUAL(packed.next(room), "160-200 packed 149");  // two blocks and a half, which takes as much as a block
+  HF_CHECK(packed.message.sent_once());
+}
+
+HF_CASE(what_packing_would_not_shorten_leaves_as_it_is) {
+  PackedMessage packed(128);
+  for (std::size_t i = 0; i < 128; ++i) packed.values[i] = std::ldexp(1.0f, static_cast<int>(i % 16) * 15 - 110);
+  HF_EQUAL(packed.next(room), "0-64 256");
+  HF_EQUAL(packed.next(0), "64-128 256");
+}
+
+HF_CASE(zeros_take_no_more_than_their_share_of_a_message_into_one_datagram) {
+  PackedMessage packed(1000);
+  std::fill(packed.values.begin(), packed.values.end(), 0.0f);
+  HF_EQUAL(packed.next(room), "0-256 packed 256");  // four times what fits unpacked
+}
+
+HF_CASE(what_was_packed_and_lost_is_sent_again_also_where_packing_does_not_pay_any_more) {
+  PackedMessage packed(80);
+  HF_EQUAL(packed.next(room), "0-80 packed 248");
+  packed.message.lost({0, 80});
+  HF_EQUAL(packed.next(room), "0-80 packed 248");
+  packed.message.lost({0, 80});
+  HF_EQUAL(packed.next(0), "0-64 256");
+  HF_CHECK(packed.message.has_chunk());
+  HF_EQUAL(packed.next(0), "64-80 64");
+  HF_CHECK(!packed.message.has_chunk() && !packed.message.finished());
+  packed.message.acknowledged({0, 64}, false);
+  packed.message.acknowledged({64, 80}, false);
+  HF_CHECK(packed.message.finished());
+}
+
+HF_CASE(of_a_message_that_grows_only_full_datagrams_leave) {
+  PackedMessage packed(1000, true);
+  packed.message.release({0, 48});
+  HF_CHECK(!packed.message.has_chunk());
+  packed.message.release({48, 96});
+  HF_CHECK(packed.message.has_chunk());
+  HF_EQUAL(packed.next(room), "0-80 packed 256");
+  HF_CHECK(!packed.message.has_chunk());  // 80 to 96 would not fill one
+  packed.message.release({96, 144});
+  HF_CHECK(!packed.message.has_chunk());  // nor would 64, now that it is known that 80 fit
+  packed.message.release({192, 208});
+  HF_EQUAL(packed.next(room), "80-144 packed 198");  // behind a gap nothing comes next to it any more
+  HF_CHECK(!packed.message.has_chunk());
+  packed.message.close({}, {}, {});
+  HF_EQUAL(packed.next(room), "192-208 packed 50");
 }
 
 HF_TEST_MAIN

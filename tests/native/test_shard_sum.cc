@@ -328,14 +328,17 @@ HF_CASE(a_part_is_ready_when_everybody_else_has_contributed_to_all_of_it) {
   BufferPool pool;
   ShardSum sum(40, Format::f32, 1, 3, pool);
   const Bytes ones = to_wire(Format::f32, Values(40, 1));
-  HF_CHECK(!sum.has_all({0, 16}));
+  HF_CHECK(sum.ready_in({0, 40}).empty());
   sum.add(0, 0, 40, ones.data());
-  HF_CHECK(!sum.has_all({0, 16}));
+  HF_CHECK(sum.ready_in({0, 40}).empty());
   sum.add(2, 0, 16, ones.data());
   sum.add(2, 32, 8, ones.data());
-  HF_CHECK(sum.has_all({0, 16}));
-  HF_CHECK(!sum.has_all({0, 32}) && !sum.has_all({16, 40}));
-  HF_CHECK(sum.has_all({32, 40}));  // the short block at the end
+  HF_EQUAL(text(sum.ready_in({0, 40})), "0-16 32-40 ");  // and the short block at the end
+  HF_EQUAL(text(sum.ready_in({16, 40})), "32-40 ");
+  sum.finish_part({0, 16}, ones.data(), true);
+  HF_EQUAL(text(sum.ready_in({0, 40})), "32-40 ");
+  sum.add(2, 16, 16, ones.data());
+  HF_EQUAL(text(sum.ready_in({0, 40})), "16-40 ");
 }
 
 // Whatever was finished before the rest: the same bits, holes, gaps and share as in one go.
@@ -375,7 +378,7 @@ HF_CASE(finished_in_parts_or_in_one_go_is_the_same_to_the_bit) {
       const std::uint32_t begin = block * 16;
       const std::uint32_t count = std::min<std::uint32_t>(16, test.elements - begin);
       for (ShardSum* sum : {&parts, &whole}) sum->add(rank, begin, count, from[rank].data() + begin * size);
-      if (!parts.has_all({begin, begin + count})) continue;
+      if (parts.ready_in({begin, begin + count}).empty()) continue;
       parts.finish_part({begin, begin + count}, from[test.owner].data(), average);
       parts.finish_part({begin, begin + count}, from[test.owner].data(), average);  // twice changes nothing
       finished.assign(parts.elements().get() + begin * size, parts.elements().get() + (begin + count) * size);

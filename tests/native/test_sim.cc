@@ -37,7 +37,7 @@ struct Arrival {
   Time at;
   Datagram datagram;
   std::uint64_t number() const {
-    return datagram.bytes.size() < header_bytes ? 0 : load_big_endian<std::uint64_t>(datagram.bytes.data() + 16);
+    return datagram.bytes.size() < header_bytes ? 0 : load_big_endian<std::uint64_t>(datagram.bytes.data() + 16) >> 16;
   }
 };
 

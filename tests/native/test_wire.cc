@@ -77,7 +77,7 @@ HF_CASE(every_field_survives_the_trip) {
   sent.credit = 11;
   sent.stage = Stage::result;
   sent.format = Format::bf16;
-  sent.transmission = 0x0102030405060708;
+  sent.transmission = 0x010203040506;
   sent.operation = 0xfffffffe;
   sent.layout = 0x21222324;
   sent.total = 0xffffffff;
@@ -112,7 +112,7 @@ HF_CASE(the_bytes_stand_where_the_format_says) {
   header.epoch = 0xb1b2b3b4;
   header.sender = 0xc1c2;
   header.credit = 9;
-  header.transmission = 0xd1d2d3d4d5d6d7d8;
+  header.transmission = 0xd1d2d3d4d5d6;
   const Bytes bytes = encoded(header);
   const Bytes start{wire_version, 1,    2,    7,    0xa1, 0xa2, 0xa3, 0xa4, 0xb1,
                     0xb2,         0xb3, 0xb4, 0xc1, 0xc2, 9,    0x11, 0xd1, 0xd2};
@@ -141,7 +141,8 @@ HF_CASE(unknown_version_type_stage_format_and_flag_are_refused) {
   HF_EQUAL(with(0, wire_version - 1), "version");
   HF_EQUAL(with(0, wire_version + 1), "version");
   HF_EQUAL(with(1, 0), "malformed");
-  HF_EQUAL(with(1, 7), "malformed");
+  HF_EQUAL(with(1, 7), "malformed");  // packed, and nothing that says how many
+  HF_EQUAL(with(1, 8), "malformed");
   HF_EQUAL(with(2, 31), "accepted");
   HF_EQUAL(with(15, 0x91), "accepted");   // coefficients
   HF_EQUAL(with(15, 0x51), "malformed");  // a contribution without its receiver's
@@ -207,14 +208,53 @@ HF_CASE(only_bounded_results_that_lack_something_say_whose_part_is_not_in_them) 
   }
 }
 
-HF_CASE(a_transmission_number_that_would_wrap_the_replay_window_is_refused) {
+HF_CASE(numbers_have_48_bits_and_what_follows_them_is_not_theirs) {
   Header header = contribution();
+  header.type = PacketType::packed;
   header.transmission = max_transmission;
-  HF_EQUAL(decoded(header, 64), "accepted");
-  header.transmission = max_transmission + 1;
+  header.packed_elements = 0x0102;
+  header.total = 10'000;
+  Header got;
+  HF_EQUAL(verdict(decode(encoded(header), 64, got)), "accepted");
+  HF_EQUAL(got.transmission, max_transmission);
+  HF_EQUAL(got.packed_elements, 0x0102);
+}
+
+HF_CASE(packed_elements_say_how_many_they_are_and_lie_inside_the_total) {
+  Header header = contribution();
+  header.type = PacketType::packed;
+  header.packed_elements = 360;
+  HF_EQUAL(decoded(header, 1), "accepted");
+  HF_EQUAL(covered_elements(header, 1), 360u);
+  HF_EQUAL(decoded(header, 0), "malformed");
+  header.packed_elements = 361;
   HF_EQUAL(decoded(header, 64), "malformed");
-  header.transmission = UINT64_MAX;
+  header.packed_elements = 0;
   HF_EQUAL(decoded(header, 64), "malformed");
+  header.packed_elements = 16;
+  for (const Format format : {Format::f64, Format::f16}) {
+    header.format = format;
+    HF_EQUAL(decoded(header, 64), "malformed");  // nothing would be gained
+  }
+  header.format = Format::bf16;
+  HF_EQUAL(decoded(header, 63), "accepted");
+  header.stage = Stage::result;
+  header.missing = 16;
+  header.without_receiver = true;
+  HF_EQUAL(decoded(header, 63), "accepted");
+  header = of_type(PacketType::packed, Stage::note, Format::bytes);
+  header.packed_elements = 16;
+  HF_EQUAL(decoded(header, 64), "malformed");
+}
+
+HF_CASE(only_packed_elements_are_counted_in_the_header) {
+  for (const PacketType type : {PacketType::data, PacketType::hole, PacketType::end, PacketType::ping}) {
+    Header header = type == PacketType::ping ? Header{} : of_type(type, Stage::result, Format::f32);
+    header.missing = type == PacketType::hole ? 16 : 0;
+    HF_EQUAL(decoded(header, type == PacketType::data ? 64 : 0), "accepted");
+    header.packed_elements = 16;
+    HF_EQUAL(decoded(header, type == PacketType::data ? 64 : 0), "malformed");
+  }
 }
 
 HF_CASE(a_payload_is_whole_elements_inside_the_total) {
@@ -389,7 +429,7 @@ HF_CASE(random_bytes_are_never_accepted_inconsistent) {
     bytes[2] &= random() % 8 == 0 ? 0x1f : 0x0f;
     bytes[15] = static_cast<std::uint8_t>((random() % 5) << 4 | random() % 6);
     if (random() % 8 == 0) bytes[15] |= 0x80;
-    bytes[16] &= 0x3f;
+    if (bytes[1] != 7 || random() % 8 == 0) bytes[22] = bytes[23] = 0;
     if (random() % 2 != 0) std::fill(bytes.begin() + 36, bytes.begin() + 39, 0);
     if (random() % 2 != 0) std::fill(bytes.begin() + 44, bytes.begin() + 47, 0);
     const std::size_t payload = random() % 4 == 0 ? 0 : random() % 1500;
@@ -397,11 +437,11 @@ HF_CASE(random_bytes_are_never_accepted_inconsistent) {
     if (decode(bytes, payload, header)) continue;
     ++accepted;
     const bool message =
-        header.type == PacketType::data || header.type == PacketType::hole || header.type == PacketType::end;
+        carries_elements(header.type) || header.type == PacketType::hole || header.type == PacketType::end;
     HF_CHECK(message == (header.stage != Stage::none));
     if (!message) continue;
     HF_CHECK(std::uint64_t{header.offset} + covered_elements(header, payload) <= header.total);
-    HF_CHECK(payload % element_bytes(header.format) == 0);
+    HF_CHECK(header.type == PacketType::packed || payload % element_bytes(header.format) == 0);
     HF_CHECK((header.stage == Stage::note) == (header.format == Format::bytes));
     HF_CHECK(encoded(header) == bytes);
   }

@@ -18,7 +18,7 @@ from holdfast.bridge.buffer_places import BufferPlaces
 from holdfast.bridge.buffers import BufferAverager
 from holdfast.bridge.compared_state import ComparedState
 from holdfast.bridge.equality import Equalised, equalise, model_state
-from holdfast.bridge.path_words import describe_path, describe_rates
+from holdfast.bridge.path_words import describe_packing, describe_path, describe_rates
 from holdfast.bridge.replica_guard import ReplicaGuard
 from holdfast.bridge.state_blocks import StateBlocks
 from holdfast.bridge.step_hooks import StepHooks
@@ -354,6 +354,7 @@ class Handle:
             f"datagrams: {agreement.datagram_bytes} bytes, "
             + ("loopback" if is_loopback(own.host) else "the smallest path MTU of the job"),
             "wire: " + ("every gradient in its own dtype" if self._cast is None else self._cast.describe()),
+            describe_packing(snapshot, config, self._link.pack_below_bytes_per_s),
             "hadamard: " + self._explain_hadamard(),
             "losses: " + self._explain_feedback(),
             f"receive buffer: {self._link.engine.receive_buffer_bytes >> 10} KiB of "

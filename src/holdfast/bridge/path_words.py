@@ -27,6 +27,24 @@ def describe_rates(snapshot: _native.Snapshot, config: Config) -> str:
     return f"rate: the pace towards a peer {_FOLLOWS[config.rate_rule]}; {card}"
 
 
+def describe_packing(snapshot: _native.Snapshot, config: Config, pays_below_bytes_per_s: float) -> str:
+    """One line: whether gradients leave in fewer bytes, and why."""
+    if config.packing != "auto":
+        return f"packing: {config.packing}, as it was set"
+    if all(_is_on_this_host(peer) for peer in snapshot.peers):
+        return "packing: off, between processes of one host bytes cost nothing"
+    network = snapshot.card_bytes_per_s or sum(peer.bandwidth_bytes_per_s for peer in snapshot.peers)
+    below = f"it pays below {_megabytes(pays_below_bytes_per_s)}"
+    if network == 0:
+        return f"packing: off until the network was measured; {below}"
+    state = (
+        "on, float32 and bf16 gradients leave in fewer bytes and without loss"
+        if network < pays_below_bytes_per_s
+        else "off"
+    )
+    return f"packing: {state}; {below}, and this network carries {_megabytes(network)}"
+
+
 def describe_path(peer: _native.PeerSnapshot, snapshot: _native.Snapshot) -> str:
     return (
         f"rank {peer.rank}: {peer.state.name}, round trip {peer.smoothed_rtt_s * 1e3:.2f} ms "

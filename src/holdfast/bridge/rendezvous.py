@@ -17,7 +17,9 @@ from pathlib import Path
 from holdfast import _native
 from holdfast.bridge.board import Board, Store
 from holdfast.bridge.meeting_place import meet_in_shared_memory
+from holdfast.codec.packing_speed import measured_speed
 from holdfast.config import Config
+from holdfast.control.packing import pays_below_bytes_per_s
 from holdfast.control.topology import choose_groups, ranks_per_host
 from holdfast.errors import ConfigError, JoinError, KeyMismatch, LoopbackAcrossHosts
 from holdfast.key_file import KEY_BYTES, RECIPE, UnusableKey, read_key
@@ -112,7 +114,14 @@ def _join(board: Board, *, config: Config, step_bytes: int, epoch: int, record: 
             # A recording knows nothing of memory.
             ranks_per_host=ranks_per_host(identities) if config.hierarchy == "off" and shares and not record else 1,
         )
-        link = Link(engine, agreement, config, step_bytes=step_bytes, record=record)
+        speed = measured_speed()
+        pack_below = pays_below_bytes_per_s(
+            config.packing,
+            pack_bytes_per_s=speed.pack_bytes_per_s,
+            unpack_bytes_per_s=speed.unpack_bytes_per_s,
+            saved_ratio=speed.saved_ratio,
+        )
+        link = Link(engine, agreement, config, step_bytes=step_bytes, record=record, pack_below_bytes_per_s=pack_below)
     except BaseException:
         engine.close()
         raise

@@ -33,6 +33,8 @@ class Peer:
     """Without what Holdfast adds to the paper."""
     transforms: bool = True
     """Off: the Hadamard transform never comes on, whatever is lost."""
+    packs: bool = True
+    """Off: gradients leave in all their bytes, however slow the network is."""
 
     @property
     def wire(self) -> WireName:
@@ -43,7 +45,8 @@ class Peer:
         """Of Holdfast, where they are not the defaults."""
         published = OptiReduce.as_published().settings() if self.as_published else {}
         own = {"protection": self.protection, "wire": self.wire, "shared_memory": self.shared_memory}
-        return {**published, **own, **({} if self.transforms else {"hadamard": "off"})}
+        without = {} if self.transforms else {"hadamard": "off"}
+        return {**published, **own, **without, **({} if self.packs else {"packing": "off"})}
 
 
 PEERS = {
@@ -51,6 +54,7 @@ PEERS = {
     for peer in (
         Peer("holdfast", "holdfast"),
         Peer("holdfast-bf16", "holdfast", wire_bytes=2),
+        Peer("holdfast-unpacked", "holdfast", packs=False),
         Peer("holdfast-exact", "holdfast", exact=True),
         Peer("holdfast-paper", "holdfast", as_published=True),
         Peer("holdfast-paper-plain", "holdfast", as_published=True, transforms=False),

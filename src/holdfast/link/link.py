@@ -123,8 +123,11 @@ class Link:
         *,
         step_bytes: int = 0,
         record: bool = False,
+        pack_below_bytes_per_s: float = 0.0,
     ) -> None:
+        """Gradients are packed where the network is slower than `pack_below_bytes_per_s`."""
         self.engine = engine
+        self.pack_below_bytes_per_s = pack_below_bytes_per_s
         self.agreement = agreement
         self.config = config
         self.meeting: _native.HostMeeting | None = None
@@ -148,6 +151,7 @@ class Link:
             rate_rule=getattr(_native.RateRule, config.rate_rule),
             num_groups=agreement.num_groups if not hosts_meet else agreement.num_ranks // agreement.ranks_per_host,
             hosts_meet=hosts_meet,
+            pack_below_bytes_per_s=pack_below_bytes_per_s,
         )
         peers = [
             _native.Peer(rank.host, rank.port, rank.process, rank.host_identity == own_host) for rank in agreement.ranks

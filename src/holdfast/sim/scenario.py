@@ -34,6 +34,8 @@ class Scenario:
     datagram_bytes: int = 1472
     protection: int = -1
     """0 encrypted, 1 authenticated, 2 neither; -1: encrypted or authenticated, by the seed."""
+    packing: int = -1
+    """1: elements travel packed, 0: as they are; -1: by the seed."""
     packets_per_key: int = 0
     """Packets until the key changes; 0: the default of the core."""
     receive_buffer_bytes: int = 4 << 20
@@ -245,6 +247,7 @@ def _check_ranges(scenario: Scenario) -> None:
     require(scenario.datagram_bytes >= 256, "a datagram needs at least 256 bytes")
     require(scenario.rate_gbps > 0 and scenario.port_rate_gbps > 0, "rates must be positive")
     require(-1 <= scenario.protection <= 2, "protection is -1, 0, 1 or 2")
+    require(-1 <= scenario.packing <= 1, "packing is -1, 0 or 1")
     require(0 <= scenario.credit <= 255 and -1 <= scenario.later_credit <= 255, "a credit is at most 255")
     require(scenario.later_credit_from >= 0, "later_credit_from is the number of an operation")
     require(scenario.carriers_lost_first >= 0, "carriers_lost_first is a number of packets")

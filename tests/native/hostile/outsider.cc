@@ -187,7 +187,7 @@ void Outsider::compose_malformed(const Target& target, Composed& out) {
       break;
     case 1: header.stage = Stage::none; break;
     case 2: header.offset = header.total + 1; break;
-    case 3: header.transmission = max_transmission + 1; break;
+    case 3: header.packed_elements = 16; break;      // and not packed
     default: header.type = PacketType::ping; break;  // with a payload
   }
   put(header, usual_body_bytes + tag_bytes, out);
