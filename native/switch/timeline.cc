@@ -11,20 +11,24 @@ Timeline::Timeline(const Episodes& episodes, sim::Random random, Time start) : e
     return;
   }
   const bool on = random_.chance(episodes.on_ms / (episodes.on_ms + episodes.off_ms));
-  const Duration length = draw(on);
-  // An exponential length has no memory; of a uniform one some part is already over.
-  const Duration left = episodes.lengths == Lengths::exponential
-                            ? length
-                            : static_cast<Duration>(std::ceil(static_cast<double>(length) * (1 - random_.uniform())));
-  stretches_.push_back({start, start + left, on});
+  stretches_.push_back({start, start + draw_rest(on), on});
 }
 
 Duration Timeline::draw(bool on) {
-  const double mean_ns = (on ? episodes_.on_ms : episodes_.off_ms) * static_cast<double>(millisecond);
   const double length = episodes_.lengths == Lengths::exponential
-                            ? random_.exponential(mean_ns)
-                            : mean_ns * random_.uniform(1 - episodes_.spread_ratio, 1 + episodes_.spread_ratio);
+                            ? random_.exponential(mean_ns(on))
+                            : mean_ns(on) * random_.uniform(1 - episodes_.spread_ratio, 1 + episodes_.spread_ratio);
   return std::max<Duration>(1, std::llround(length));
+}
+
+// Of the stretch that some moment falls into. An exponential length has no memory. Of uniform ones a moment falls into
+// long ones more often, in proportion to their length: their density then rises as x, their distribution as x squared.
+// Any part of it may be over.
+Duration Timeline::draw_rest(bool on) {
+  if (episodes_.lengths == Lengths::exponential) return draw(on);
+  const double least = 1 - episodes_.spread_ratio, most = 1 + episodes_.spread_ratio;
+  const double length = mean_ns(on) * std::sqrt(random_.uniform(least * least, most * most));
+  return std::max<Duration>(1, static_cast<Duration>(std::ceil(length * (1 - random_.uniform()))));
 }
 
 void Timeline::extend_to(Time at) {

@@ -13,7 +13,8 @@ namespace holdfast::lab {
 
 class Timeline {
  public:
-  // Begins in a state drawn with the probability each state has in the long run.
+  // Begins as if it had run for ever: in a state drawn with the probability each has in the long run, and for as long
+  // as the stretch in progress has left. However often a timeline is begun anew, its shares stay those of its episodes.
   Timeline(const Episodes& episodes, sim::Random random, Time start);
 
   bool on(Time at) { return stretch_at(at).on; }
@@ -31,7 +32,9 @@ class Timeline {
 
   const Stretch& stretch_at(Time at);
   void extend_to(Time at);
+  double mean_ns(bool on) const { return (on ? episodes_.on_ms : episodes_.off_ms) * static_cast<double>(millisecond); }
   Duration draw(bool on);
+  Duration draw_rest(bool on);
 
   const Episodes episodes_;
   sim::Random random_;

@@ -22,6 +22,34 @@ Timeline timeline(const Episodes& episodes, std::uint64_t seed = 1) {
 
 bool near(double value, double wanted, double tolerance) { return std::abs(value - wanted) <= tolerance; }
 
+// Every law of lengths; the third is the profile `stalls`.
+constexpr Episodes laws[] = {
+    {275, 1725, Lengths::exponential},
+    {275, 1725, Lengths::uniform, 0},
+    {275, 1725, Lengths::uniform, 0.818},
+    {275, 1725, Lengths::uniform, 1},
+};
+constexpr std::uint64_t num_restarts = 20'000;
+
+double share_of(const Episodes& episodes) { return episodes.on_ms / (episodes.on_ms + episodes.off_ms); }
+
+class Samples {
+ public:
+  void add(double value) {
+    ++count_;
+    sum_ += value;
+    sum_of_squares_ += value * value;
+  }
+  // Within four standard errors: there are some 50 such checks here.
+  bool mean_is(double wanted) const {
+    const double mean = sum_ / count_, variance = sum_of_squares_ / count_ - mean * mean;
+    return near(mean, wanted, 4 * std::sqrt(variance / count_));
+  }
+
+ private:
+  double count_ = 0, sum_ = 0, sum_of_squares_ = 0;
+};
+
 // The slow way: what a port can take, summed microsecond by microsecond. Cross traffic first fills a queue that nothing
 // drains before the operation is over, then takes its part of the link.
 double brute_force_s(PortRates& port, Time from, double bytes, bool uplink) {
@@ -77,10 +105,38 @@ HF_CASE(always_and_never) {
   HF_EQUAL(none.time_on(start, start + 100 * second), 0);
 }
 
-HF_CASE(the_start_is_drawn_from_the_long_run) {
-  int on = 0;
-  for (std::uint64_t seed = 0; seed < 4000; ++seed) on += timeline({1, 3}, seed).on(start);
-  HF_CHECK(near(on, 1000, 3 * std::sqrt(4000 * 0.25 * 0.75)));
+HF_CASE(begun_anew_however_often_a_timeline_keeps_its_share) {
+  for (const Episodes& episodes : laws) {
+    // Shorter than an episode, as long as one, longer, and longer than an episode with its gap.
+    for (const double turn_ms : {100.0, 275.0, 600.0, 2500.0}) {
+      const auto turn = static_cast<Duration>(turn_ms * millisecond);
+      Samples share, on_at_the_end;
+      for (std::uint64_t seed = 0; seed < num_restarts; ++seed) {
+        Timeline line = timeline(episodes, seed);
+        share.add(static_cast<double>(line.time_on(start, start + turn)) / static_cast<double>(turn));
+        on_at_the_end.add(line.on(start + turn));
+      }
+      HF_CHECK(share.mean_is(share_of(episodes)));
+      HF_CHECK(on_at_the_end.mean_is(share_of(episodes)));
+    }
+  }
+}
+
+HF_CASE(what_is_left_of_the_stretch_in_progress_counts_long_ones_more_often) {
+  for (const Episodes& episodes : laws) {
+    Samples on, rest_of_on_ms, rest_of_off_ms;
+    for (std::uint64_t seed = 0; seed < num_restarts; ++seed) {
+      Timeline line = timeline(episodes, seed);
+      const double rest_ms = static_cast<double>(line.next_change(start) - start) / millisecond;
+      on.add(line.on(start));
+      (line.on(start) ? rest_of_on_ms : rest_of_off_ms).add(rest_ms);
+    }
+    // Renewal theory: the mean of what is left is the mean square of a length over twice its mean.
+    const double variation = episodes.lengths == Lengths::exponential ? 1 : std::pow(episodes.spread_ratio, 2) / 3;
+    HF_CHECK(on.mean_is(share_of(episodes)));
+    HF_CHECK(rest_of_on_ms.mean_is(episodes.on_ms * (1 + variation) / 2));
+    HF_CHECK(rest_of_off_ms.mean_is(episodes.off_ms * (1 + variation) / 2));
+  }
 }
 
 HF_CASE(questions_about_the_past_and_the_future_have_one_answer) {
