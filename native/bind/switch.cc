@@ -201,6 +201,8 @@ void bind_switch(nb::module_& module) {
       .def(nb::new_(&make_switch), nb::kw_only(), "descriptors"_a, "addresses"_a, "seed"_a,
            "Port i is the TUN device behind descriptors[i], which stays the caller's; addresses[i] is its host.")
       .def("configure", &lab::Pump::configure, "conditions"_a, released(), "Takes effect at once.")
+      .def("draw_anew", &lab::Pump::draw_anew, "seed"_a, released(),
+           "All that is random is drawn anew from this seed, from now on: episodes and losses, whatever was before.")
       .def("run", &lab::Pump::run, released(), "Until `stop`, which may come first.")
       .def("stop", &lab::Pump::stop, released())
       .def("report", &lab::Pump::report, released(), "Counters and lateness since the last reset.")

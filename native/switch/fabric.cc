@@ -23,7 +23,8 @@ Fabric::Port::Port(std::uint64_t seed, std::size_t index, Time now)
       downlink(rates, LinkQueue::Direction::downlink, now) {}
 
 Fabric::Path::Path(std::uint64_t seed, std::size_t index, Time now)
-    : burst_source(seed, Stream::bursts, index),
+    : subject(index),
+      burst_source(seed, Stream::bursts, index),
       tail_source(seed, Stream::tails, index),
       random(random_for(seed, Stream::losses, index, 0)) {
   follow(now, {});
@@ -33,6 +34,12 @@ void Fabric::Path::follow(Time now, const PathConditions& wanted) {
   conditions = wanted;
   bursts = burst_source.follow(now, wanted.bursts);
   tails = tail_source.follow(now, wanted.tails);
+}
+
+void Fabric::Path::draw_anew(Time now, std::uint64_t seed) {
+  bursts = burst_source.draw_anew(now, seed);
+  tails = tail_source.draw_anew(now, seed);
+  random = random_for(seed, Stream::losses, subject, 0);
 }
 
 Fabric::Fabric(std::size_t num_ports, std::uint64_t seed, Time now)
@@ -46,15 +53,29 @@ void Fabric::configure(Time now, const Conditions& conditions) {
   conditions.validate();
   advance(now);
   for (std::size_t i = 0; i < ports_.size(); ++i) {
-    Port& port = *ports_[i];
-    if (conditions.ports[i] == port.rates.conditions()) continue;
-    port.uplink.advance(now, no_limit);
-    port.downlink.advance(now, limit_of(port.rates));
-    port.rates.set(now, conditions.ports[i]);
-    schedule(i, port.uplink.next_event());
-    schedule(downlink_station(i), port.downlink.next_event());
+    if (conditions.ports[i] == ports_[i]->rates.conditions()) continue;
+    change_rates(now, i, [&](PortRates& rates) { rates.set(now, conditions.ports[i]); });
   }
   for (std::size_t i = 0; i < paths_.size(); ++i) paths_[i]->follow(now, conditions.paths[i]);
+}
+
+void Fabric::draw_anew(Time now, std::uint64_t seed) {
+  advance(now);
+  for (std::size_t i = 0; i < ports_.size(); ++i) {
+    change_rates(now, i, [&](PortRates& rates) { rates.draw_anew(now, seed); });
+  }
+  for (const auto& path : paths_) path->draw_anew(now, seed);
+}
+
+// What waits is served at the old rates until `now`, and knows its new time.
+template <class Change>
+void Fabric::change_rates(Time now, std::size_t index, Change change) {
+  Port& port = *ports_[index];
+  port.uplink.advance(now, no_limit);
+  port.downlink.advance(now, limit_of(port.rates));
+  change(port.rates);
+  schedule(index, port.uplink.next_event());
+  schedule(downlink_station(index), port.downlink.next_event());
 }
 
 void Fabric::admit(Time now, const Parcel& parcel) {

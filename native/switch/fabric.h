@@ -31,6 +31,9 @@ class Fabric {
 
   // All of these first let everything happen that is due by `now`; `now` never goes back.
   void configure(Time now, const Conditions& conditions);
+  // All that is random is drawn anew from this seed, whatever was before: episodes begin as if they had run for ever,
+  // and losses are those of this seed. Conditions stay, and so do packets that are under way.
+  void draw_anew(Time now, std::uint64_t seed);
   void admit(Time now, const Parcel& parcel);
   void advance(Time now);
   // When something happens next; never: nothing is under way.
@@ -61,6 +64,8 @@ class Fabric {
   struct Path {
     Path(std::uint64_t seed, std::size_t index, Time now);
     void follow(Time now, const PathConditions& conditions);
+    void draw_anew(Time now, std::uint64_t seed);
+    const std::size_t subject;  // of its random numbers
     PathConditions conditions;
     EpisodeSource burst_source, tail_source;
     std::shared_ptr<Timeline> bursts, tails;
@@ -78,6 +83,8 @@ class Fabric {
     }
   };
 
+  template <class Change>
+  void change_rates(Time now, std::size_t index, Change change);
   void happen(const Event& event);
   void run_uplink(Time at, Port& port);
   void run_path(Time at, Path& path);

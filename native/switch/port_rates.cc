@@ -9,10 +9,19 @@ sim::Random random_for(std::uint64_t seed, Stream stream, std::size_t subject, s
 }
 
 std::shared_ptr<Timeline> EpisodeSource::follow(Time now, const Episodes& episodes) {
-  if (!timeline_ || episodes != episodes_) {
-    episodes_ = episodes;
-    timeline_ = std::make_shared<Timeline>(episodes, random_for(seed_, stream_, subject_, revision_++), now);
-  }
+  if (timeline_ && episodes == episodes_) return timeline_;
+  episodes_ = episodes;
+  return begin(now);
+}
+
+std::shared_ptr<Timeline> EpisodeSource::draw_anew(Time now, std::uint64_t seed) {
+  seed_ = seed;
+  revision_ = 0;
+  return begin(now);
+}
+
+std::shared_ptr<Timeline> EpisodeSource::begin(Time now) {
+  timeline_ = std::make_shared<Timeline>(episodes_, random_for(seed_, stream_, subject_, revision_++), now);
   return timeline_;
 }
 
@@ -26,6 +35,13 @@ PortRates::PortRates(std::uint64_t seed, std::size_t port, Time now, const PortC
 void PortRates::set(Time now, const PortConditions& conditions) {
   eras_.push_back({now, conditions, cross_traffic_.follow(now, conditions.cross_traffic),
                    slow_downs_.follow(now, conditions.slow_downs), freezes_.follow(now, conditions.freezes)});
+  found_ = look_up(now);
+}
+
+// An era of its own, because what was before is remembered as it was.
+void PortRates::draw_anew(Time now, std::uint64_t seed) {
+  eras_.push_back({now, conditions(), cross_traffic_.draw_anew(now, seed), slow_downs_.draw_anew(now, seed),
+                   freezes_.draw_anew(now, seed)});
   found_ = look_up(now);
 }
 

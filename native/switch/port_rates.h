@@ -16,14 +16,18 @@ constexpr Duration remembered = 120 * second;
 enum class Stream : std::uint64_t { cross_traffic, slow_downs, freezes, bursts, tails, losses };
 sim::Random random_for(std::uint64_t seed, Stream stream, std::size_t subject, std::uint32_t revision);
 
-// A timeline that starts anew only when its episodes change.
+// A timeline that starts anew only when its episodes change, or when it is told to.
 class EpisodeSource {
  public:
   EpisodeSource(std::uint64_t seed, Stream stream, std::size_t subject)
       : seed_(seed), stream_(stream), subject_(subject) {}
   std::shared_ptr<Timeline> follow(Time now, const Episodes& episodes);
+  // The same episodes, drawn from another seed: what comes depends on nothing that was.
+  std::shared_ptr<Timeline> draw_anew(Time now, std::uint64_t seed);
 
  private:
+  std::shared_ptr<Timeline> begin(Time now);
+
   std::uint64_t seed_;
   Stream stream_;
   std::size_t subject_;
@@ -48,6 +52,7 @@ class PortRates {
  public:
   PortRates(std::uint64_t seed, std::size_t port, Time now, const PortConditions& conditions);
   void set(Time now, const PortConditions& conditions);  // `now` never goes back
+  void draw_anew(Time now, std::uint64_t seed);
   // Forgets what is longer ago than is remembered.
   void forget(Time now);
   const PortConditions& conditions() const { return eras_.back().conditions; }
@@ -57,7 +62,7 @@ class PortRates {
   }
 
  private:
-  // Between two changes of the conditions.
+  // Between two changes of the conditions, or of what was drawn.
   struct Era {
     Time start;
     PortConditions conditions;

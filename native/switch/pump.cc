@@ -146,6 +146,10 @@ void Pump::configure(const Conditions& conditions) {
   ask([this, conditions] { fabric_.configure(monotonic_now(), conditions); });
 }
 
+void Pump::draw_anew(std::uint64_t seed) {
+  ask([this, seed] { fabric_.draw_anew(monotonic_now(), seed); });
+}
+
 SwitchReport Pump::report() {
   return ask([this] { return make_report(); });
 }

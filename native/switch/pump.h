@@ -36,6 +36,7 @@ class Pump {
   void stop();
 
   void configure(const Conditions& conditions);
+  void draw_anew(std::uint64_t seed);
   SwitchReport report();
   void reset();
   // On CLOCK_MONOTONIC. See capacity.h.

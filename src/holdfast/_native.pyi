@@ -1126,6 +1126,11 @@ class Switch:
     def configure(self, conditions: Conditions) -> None:
         """Takes effect at once."""
 
+    def draw_anew(self, seed: int) -> None:
+        """
+        All that is random is drawn anew from this seed, from now on: episodes and losses, whatever was before.
+        """
+
     def run(self) -> None:
         """Until `stop`, which may come first."""
 

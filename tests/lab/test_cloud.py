@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.errors import ConfigError, SwitchFailed
 from holdfast.lab.cloud import Cloud
+from holdfast.lab.conditions import Episodes
 from holdfast.lab.profile import load_profile
 from lab.lab_processes import datagram_arrives, marked_processes, needs_lab
 
@@ -85,6 +86,28 @@ def test_conditions_change_while_it_runs_and_changes_are_undone(cloud: Cloud, da
     assert datagram_arrives(sender, receiver, b"late")
     assert time.monotonic() - began >= 0.12
     cloud.undo("never done")
+
+
+def test_a_seed_draws_the_same_network_again(cloud: Cloud) -> None:
+    for_an_hour = Episodes(3.6e6, 3.6e6)
+    cloud.set_conditions(
+        cloud.conditions.with_ports(lambda port: dataclasses.replace(port, frozen=True, freezes=for_an_hour))
+    )
+
+    def frozen_hosts(seed: int) -> tuple[bool, ...]:
+        cloud.switch.draw_anew(seed)
+        now_ns = time.monotonic_ns()
+        return tuple(seconds > 0 for seconds in cloud.switch.frozen_s(now_ns, now_ns + 1000))
+
+    first = [frozen_hosts(seed) for seed in range(2**64 - 20, 2**64)]
+    assert [frozen_hosts(seed) for seed in range(2**64 - 20, 2**64)] == first
+    assert set(first) == {(False, False), (False, True), (True, False), (True, True)}
+
+
+def test_a_seed_that_is_none_is_refused(cloud: Cloud) -> None:
+    for seed in (-1, 2**64):
+        with pytest.raises(SwitchFailed, match="refused to draw_anew"):
+            cloud.switch.draw_anew(seed)
 
 
 def test_a_slower_link_slows_the_card_too(cloud: Cloud) -> None:

@@ -133,6 +133,31 @@ HF_CASE(a_super_packet_arrives_with_all_its_bytes) {
   HF_CHECK(report.lateness_counts.back().first >= report.lateness_max_us);
 }
 
+HF_CASE(a_network_that_is_drawn_anew_is_that_of_the_seed_at_once) {
+  Conditions conditions(2);
+  conditions.ports[1].frozen = true;
+  conditions.ports[1].freezes = {3.6e6, 3.6e6, Lengths::uniform, 0};  // an hour each: as good as for ever
+  const auto seed_that_begins = [&](bool frozen) {
+    Fabric fabric(2, 0, 0);
+    fabric.configure(0, conditions);
+    for (std::uint64_t seed = 0;; ++seed) {
+      fabric.draw_anew(0, seed);
+      if (fabric.rates(1).at(0).frozen == frozen && fabric.rates(1).at(0).until > 60 * second) return seed;
+    }
+  };
+  Running lab(2);
+  lab.pump().configure(conditions);
+  for (int i = 0; i < 3; ++i) {
+    lab.pump().reset();
+    lab.pump().draw_anew(seed_that_begins(true));
+    lab.send(0, udp_frame(0, 1, 1400, 0));
+    while (lab.pump().report().ports[1].queue_peak_bytes < 1428) std::this_thread::yield();
+    HF_CHECK(lab.receive(1, 20).empty());
+    lab.pump().draw_anew(seed_that_begins(false));
+    HF_EQUAL(payload_in(lab.receive(1)), 1400u);
+  }
+}
+
 HF_CASE(packets_due_together_are_written_together) {
   Running lab(2);
   Conditions conditions(2);

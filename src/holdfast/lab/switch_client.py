@@ -88,6 +88,10 @@ class SwitchClient:
         """Takes effect at once."""
         self._ask("configure", conditions=conditions.to_json())
 
+    def draw_anew(self, seed: int) -> None:
+        """All that is random comes from this seed from now on, whatever was before; `seed` in 64 bits."""
+        self._ask("draw_anew", seed=seed)
+
     def report(self) -> Report:
         document = self._ask("report")
         ports = tuple(PortReport(**port) for port in document.pop("ports"))

@@ -46,6 +46,7 @@ class Service:
     def __init__(self, switch: _native.Switch) -> None:
         self._verbs: dict[str, Callable[..., Any]] = {
             "configure": lambda conditions: switch.configure(native_conditions(conditions)),
+            "draw_anew": switch.draw_anew,
             "report": lambda: report_document(switch.report()),
             "reset": switch.reset,
             "bound": switch.capacity_bound_s,
