@@ -36,6 +36,20 @@ def test_refusals(plan: Plan, change: dict[str, Any], sentence: str) -> None:
         dataclasses.replace(plan, **change)
 
 
+def test_every_turn_of_every_race_has_a_network_of_its_own() -> None:
+    races = [dataclasses.replace(LAB, seed=seed) for seed in (0, 1, 10, 11, 2**63 - 1)]
+    seeds = [race.turn_seed(turn) for race in races for turn in range(1, 101)]
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 <= seed < 2**64 for seed in seeds)
+
+
+def test_the_network_of_a_turn_knows_nothing_of_the_peers() -> None:
+    others = dataclasses.replace(LAB, peers=parse_peers("gloo-cubic"), profile=load_profile("stalls"))
+    assert [others.turn_seed(turn) for turn in (1, 2)] == [LAB.turn_seed(turn) for turn in (1, 2)]
+    # Published races stay what they were: these come from SHA-512 and the Mersenne Twister, on every machine.
+    assert LAB.turn_seed(1) == 3300182112143309697
+
+
 def test_accuracy_is_reached_from_below_and_loss_from_above() -> None:
     assert [LAB.reached(metric) for metric in (0.899, 0.9, 0.95, float("nan"))] == [False, True, True, False]
     text = dataclasses.replace(LAB, task=task_named("text"), target=2.0)

@@ -17,6 +17,7 @@ from holdfast.lab.race import runner
 from holdfast.lab.race.entry import Standing
 from holdfast.lab.race.plan import Plan
 from holdfast.lab.race.task import task_named
+from holdfast.lab.switch_client import SwitchClient
 from lab.lab_processes import needs_lab
 
 pytestmark = [pytest.mark.xdist_group("programs"), pytest.mark.timeout(240)]
@@ -84,7 +85,11 @@ def test_in_the_lab_a_rank_dies_gloo_breaks_off_and_holdfast_goes_on(
         DIGITS, parse_peers("gloo-tuned,holdfast"), 3, load_profile("clean"), seed=0, target=UNREACHABLE,
         max_steps=12, faults=[kill],
     )  # fmt: skip
+    drawn: list[int] = []
+    monkeypatch.setattr(SwitchClient, "draw_anew", lambda _self, seed: drawn.append(seed))
     gloo, holdfast = runner.run(plan, tmp_path).runs
+    # Both have their first and their second turn; the third is Holdfast's alone.
+    assert drawn == [plan.turn_seed(turn) for turn in (1, 1, 2, 2, 3)]
     assert [event.what for event in holdfast.events] == ["kill on host 2 at step 5", "rank 2 ended by SIGKILL"]
     assert (holdfast.steps, holdfast.evaluations[-1].steps) == (12, 12)
     assert holdfast.delivered_ratio < 1

@@ -116,13 +116,15 @@ class Entry:
 
     @contextmanager
     def _own_network(self) -> Iterator[None]:
-        """The switch's figures of this span are this peer's, and so is its trouble."""
+        """The switch's figures of this span are this peer's, and so is its trouble; what is random begins as for all."""
         if self._cloud is None:
             yield
             return
         if self._trouble is not None:
             self._trouble.begin_turn(self.contender.record.seconds)
         self._cloud.switch.reset()
+        # Last, so that everybody's first step is as far from it: chance must not choose whom a freeze meets.
+        self._cloud.switch.draw_anew(self._plan.turn_seed(self._turns))
         try:
             yield
         finally:

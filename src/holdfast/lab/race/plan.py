@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -54,6 +55,10 @@ class Plan:
             )
         if self.faults or self.schedule is not None:
             raise ConfigError("faults and schedules need the lab's hosts", what_to_try="a race without --loopback")
+
+    def turn_seed(self, turn: int) -> int:
+        """Of what is random about the network in everybody's turn of this number; 64 bits."""
+        return random.Random(f"{self.seed}/turn/{turn}").getrandbits(64)
 
     def reached(self, metric: float) -> bool:
         return metric >= self.target if self.task.higher_is_better else metric <= self.target

@@ -1,7 +1,8 @@
 """A race from start to end: all peers are up at once and take turns, a few steps each, in an order that turns round.
 
-Whatever else the machine does then hits all of them alike. Only one peer trains at any time, and its seconds are those
-of its own steps: the slowest rank's, added up.
+Whatever else the machine does then hits all of them alike, and in its k-th turn every peer meets the same freezes,
+bursts and neighbours, drawn anew from the race's seed and k. Only one peer trains at any time, and its seconds are
+those of its own steps: the slowest rank's, added up.
 """
 
 from __future__ import annotations
