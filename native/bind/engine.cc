@@ -433,7 +433,8 @@ void bind_engine(nb::module_& module) {
           "publish",
           [](Engine& engine, std::uint32_t from_operation, double t_b_s, double t_c_s, double early_wait_ratio,
              std::uint8_t credit, bool deterministic, double duty_limit_s, std::vector<std::uint8_t> shard_weights,
-             std::uint8_t division, bool needs_majority, bool encoded, double repair_grace_s, bool zero_fill) {
+             std::uint8_t division, bool needs_majority, bool encoded, double repair_grace_s, bool zero_fill,
+             bool tells_by_element) {
             Parameters parameters;
             parameters.from_operation = from_operation;
             parameters.t_b = from_seconds(t_b_s);
@@ -446,6 +447,7 @@ void bind_engine(nb::module_& module) {
             parameters.needs_majority = needs_majority;
             parameters.repair_grace = from_seconds(repair_grace_s);
             parameters.zero_fill = zero_fill;
+            parameters.tells_by_element = tells_by_element;
             parameters.encoded = encoded;
             const auto reactor = engine.reactor();
             const nb::gil_scoped_release released;
@@ -454,7 +456,7 @@ void bind_engine(nb::module_& module) {
           nb::kw_only(), "from_operation"_a, "t_b_s"_a, "t_c_s"_a, "early_wait_ratio"_a, "credit"_a, "deterministic"_a,
           "duty_limit_s"_a, "shard_weights"_a = std::vector<std::uint8_t>{}, "division"_a = 1,
           "needs_majority"_a = false, "encoded"_a = false, "repair_grace_s"_a = 0.0, "zero_fill"_a = false,
-          "Parameters that hold from a named operation on.")
+          "tells_by_element"_a = false, "Parameters that hold from a named operation on.")
       .def("take_peer_changes",
            [](Engine& engine) {
              const auto changes = engine.reactor()->take_peer_changes();

@@ -103,7 +103,7 @@ void bind_packing(nb::module_& module) {
         {
           const nb::gil_scoped_release release;
           packed.resize(kernels::fit_packed(format, pointer(source), count, SIZE_MAX).num_bytes);
-          kernels::pack(format, packed.data(), pointer(source), count);
+          packed.resize(kernels::pack(format, packed.data(), packed.size(), pointer(source), count));
         }
         return nb::bytes(packed.data(), packed.size());
       },

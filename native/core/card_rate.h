@@ -15,11 +15,12 @@ namespace holdfast {
 
 // The card at the moment of sending, and who wants to use it.
 struct CardUse {
-  bool has_room = true;             // for more than what is small and urgent
-  std::uint64_t waiting_bytes = 0;  // handed over before, by all paths, with what the kernel needs to keep them
-  double bytes_per_second = 0;      // of all paths together; 0: not known
-  std::uint32_t num_paths = 0;      // while an operation is open: that leave through it
-  std::uint32_t num_busy = 0;       // of these, with a message that is not over yet
+  bool has_room = true;               // for more than what is small and urgent
+  std::uint64_t waiting_bytes = 0;    // handed over before, by all paths, with what the kernel needs to keep them
+  double bytes_per_second = 0;        // of all paths together; 0: not known
+  double paths_bytes_per_second = 0;  // that the ways to all peers were seen to carry, together; 0: not known
+  std::uint32_t num_paths = 0;        // while an operation is open: that leave through it
+  std::uint32_t num_busy = 0;         // of these, with a message that is not over yet
 
   // Most that one path may send, where its peer hears `credit` ranks at a time (0: all of them). 0: not known.
   double share(std::uint32_t credit) const;

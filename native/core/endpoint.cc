@@ -269,9 +269,7 @@ std::optional<Drop> Endpoint::dispatch(Time now, const Header& header, std::span
 
 // From here on packed elements are like any others.
 std::optional<Drop> Endpoint::unpack_to_operation(Time now, Header header, std::span<const std::uint8_t> payload) {
-  const std::uint32_t most =
-      max_packing_ratio * chunk_elements(settings_.datagram_bytes, settings_.protection, header.format);
-  if (header.packed_elements > most) return Drop::malformed;
+  if (header.packed_elements > max_packing_ratio * chunk_elements(header.format)) return Drop::malformed;
   const std::size_t num_bytes = header.packed_elements * element_bytes(header.format);
   if (unpacked_.size() < num_bytes) unpacked_.resize(num_bytes);
   if (!kernels::unpack(header.format, unpacked_.data(), header.packed_elements, payload)) return Drop::malformed;
@@ -493,6 +491,7 @@ CardUse Endpoint::card_use(std::uint64_t queue_bytes) const {
   use.has_room = queue_bytes == 0 || queue_bytes < wanted_card_queue_bytes();
   use.waiting_bytes = queue_bytes;
   use.bytes_per_second = card_rate_.bytes_per_second();
+  use.paths_bytes_per_second = bandwidth_bytes_per_second_;
   if (operations_.empty()) return use;
   for (const auto& path : paths_) {
     if (!path || path->state() != PeerState::alive || path->rate().same_host()) continue;
@@ -533,6 +532,10 @@ void Endpoint::close(std::uint16_t peer, std::uint32_t message, const std::vecto
 }
 
 void Endpoint::cancel(std::uint16_t peer, std::uint32_t message) { paths_[peer]->cancel(message); }
+
+std::uint32_t Endpoint::chunk_elements(Format format) const {
+  return holdfast::chunk_elements(settings_.datagram_bytes, settings_.protection, format);
+}
 
 bool Endpoint::is_alive(std::uint16_t peer) const {
   if (!paths_[peer]) return true;

@@ -122,6 +122,7 @@ class Endpoint final : private Outbox {
   void close(std::uint16_t peer, std::uint32_t message, const std::vector<ElementRange>& holes,
              const std::vector<Gap>& gaps, std::vector<ElementRange> without_receiver) override;
   void cancel(std::uint16_t peer, std::uint32_t message) override;
+  std::uint32_t chunk_elements(Format format) const override;
   bool is_alive(std::uint16_t peer) const override;
   bool heard_since(std::uint16_t peer, Time then) const override { return paths_[peer]->last_heard() >= then; }
   Time unanswered_since(std::uint16_t peer) const override { return paths_[peer]->unanswered_since(); }

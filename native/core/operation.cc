@@ -40,7 +40,9 @@ Operation::Operation(std::uint32_t number, std::uint16_t rank, std::uint16_t num
       stage_bound_(part.kind == Part::Kind::whole || part.hosts_meet ? parameters.t_b : parameters.t_b / 2),
       contributions_within_(stage_bound_),
       sum_(own_shard_.size(), identity.format, part.team.place_of(rank), part.team.size, pool, part.ranks_each),
-      early_bytes_(bookkeeping_bytes(identity, num_ranks)) {
+      early_bytes_(bookkeeping_bytes(identity, num_ranks)),
+      chunk_elements_(outbox.chunk_elements(identity.format)),
+      streamed_(own_shard_.size()) {
   if (parameters_.deterministic) sum_.sum_in_rank_order();
   if (parameters_.zero_fill) sum_.fill_with_zeros();
   if (may_be_of_two_minds()) sum_.require_gradients(num_ranks_ / 2 + 1);
@@ -231,7 +233,8 @@ std::optional<Drop> Operation::place_result(Time now, const Header& header, std:
   return std::nullopt;
 }
 
-// Packets of results end where what their elements lack changes: what holds for a packet holds for each of them.
+// Packets of results end where what their elements lack changes, if it is asked for: what holds for a packet holds for
+// each of them then.
 void Operation::note_counted(ElementRange range, const Header& header, std::uint32_t missing_per_element) {
   if (part_.kind != Part::Kind::whole) return;
   float times = 0;

@@ -40,6 +40,10 @@ struct Parameters {
   // Results that the network lost are sent again, and with some of them missing the silence that ends their stage is so
   // much longer, within its bound. 0: what is lost is lost.
   Duration repair_grace = 0;
+  // Packets of results end where what their elements lack changes, so that each contributor learns exactly what counts
+  // of its gradient. Else a packet says only how much its elements lack together: fewer packets, where many ranks lose
+  // some.
+  bool tells_by_element = true;
 };
 
 // What control knows about one stage of the bucket that is called.
@@ -91,6 +95,8 @@ class Outbox {
   virtual void close(std::uint16_t peer, std::uint32_t message, const std::vector<ElementRange>& holes,
                      const std::vector<Gap>& gaps, std::vector<ElementRange> without_receiver) = 0;
   virtual void cancel(std::uint16_t peer, std::uint32_t message) = 0;
+  // What fits one datagram, unpacked.
+  virtual std::uint32_t chunk_elements(Format format) const = 0;
   virtual bool is_alive(std::uint16_t peer) const = 0;
   // Has anything at all come from this peer since then?
   virtual bool heard_since(std::uint16_t peer, Time then) const = 0;
@@ -237,6 +243,7 @@ class Operation {
   Duration early_wait(Stage stage, bool all_ended) const;
   Duration repair_grace() const { return call_.repair_grace >= 0 ? call_.repair_grace : parameters_.repair_grace; }
   void stream_results(ElementRange arrived);
+  void stream_growing();
   void close_contributions(Time now, StageEnd end);
   void close_results(Time now, StageEnd end);
   void publish_own_result(Time now);
@@ -330,8 +337,11 @@ class Operation {
   BufferPool::Buffer early_results_;      // bucket-sized, while the own call is late
   std::size_t early_bytes_ = 0;
 
+  std::uint32_t chunk_elements_;
+  ElementRange growing_;                  // of the own shard: complete, and too short yet to be released
   std::vector<ElementRange> streamable_;  // whose result may leave before the sum is closed, in the order in which they
                                           // were complete; within the bucket
+  Presence streamed_;                     // those, within the own shard
   std::vector<ElementRange> result_holes_;
   std::vector<Counted> counted_;  // in results that others own
   std::vector<Gap> result_gaps_;  // between groups only, where each packet says it of every element

@@ -138,18 +138,35 @@ void Operation::stream_results(ElementRange arrived) {
   if (!called_ || ended_ || conflict_ || contributions_end_ != StageEnd::open || arrived.size() == 0) return;
   if (of_group()) return;  // of this rank's group it would be, and not of all
   const std::uint8_t* own = call_.data + own_shard_.begin * element_bytes(identity_.format);
-  const std::size_t first = streamable_.size();
+  const std::uint32_t before = streamed_.present_elements();
   for (const ElementRange& part : sum_.ready_in(arrived)) {
     sum_.finish_part(part, own, identity_.average);
-    streamable_.push_back(to_bucket(part));
+    // Packets of different senders end at different elements: each may complete a block or two, and to tell the paths
+    // of every one of these is not worth it.
+    if (growing_.end != part.begin) {
+      stream_growing();
+      growing_.begin = part.begin;
+    }
+    growing_.end = part.end;
+    if (growing_.size() >= chunk_elements_) stream_growing();
   }
-  if (first == streamable_.size()) return;
+  if (streamed_.present_elements() != before) continue_turns(Stage::result);
+}
+
+void Operation::stream_growing() {
+  if (growing_.size() == 0) return;
+  const ElementRange part = to_bucket(growing_);
+  streamed_.mark(growing_.begin, growing_.size(), [](ElementRange) {});
+  growing_.begin = growing_.end;
+  if (!streamable_.empty() && streamable_.back().end == part.begin) {
+    streamable_.back().end = part.end;
+  } else {
+    streamable_.push_back(part);
+  }
   for (const std::uint16_t peer : part_.team) {
     const std::uint32_t message = peers_[peer].result_sending.message;
-    if (message == 0) continue;
-    for (std::size_t i = first; i < streamable_.size(); ++i) outbox_.release(peer, message, streamable_[i]);
+    if (message != 0) outbox_.release(peer, message, part);
   }
-  continue_turns(Stage::result);
 }
 
 void Operation::close_contributions(Time now, StageEnd end) {
@@ -175,8 +192,8 @@ void Operation::publish_own_result(Time now) {
   for (const std::uint16_t peer : part_.team) {
     const std::uint32_t message = peers_[peer].result_sending.message;
     if (message == 0) continue;
-    sum_.finished_parts().for_each_run(0, own_shard_.size(), false,
-                                       [&](ElementRange rest) { outbox_.release(peer, message, to_bucket(rest)); });
+    streamed_.for_each_run(0, own_shard_.size(), false,
+                           [&](ElementRange rest) { outbox_.release(peer, message, to_bucket(rest)); });
     outbox_.close(peer, message, own_result_.holes, own_result_.gaps, not_contributed_by(peer));
   }
   continue_turns(Stage::result);

@@ -46,6 +46,7 @@ MessageContent Operation::message_of(Stage stage) const {
   content.encoded = encoded_by(identity_, parameters_);
   content.format = identity_.format;
   content.total = identity_.total;
+  content.cut_at_gaps = between_groups() || parameters_.tells_by_element;
   return content;
 }
 

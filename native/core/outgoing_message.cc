@@ -76,6 +76,7 @@ const ElementRange* OutgoingMessage::hole_at_or_after(std::uint32_t element) con
 
 // Where the next packet must end, so that what its header says of who is in it holds for each of its elements.
 std::uint32_t OutgoingMessage::edge_after(std::uint32_t element) const {
+  if (!content_.cut_at_gaps) return UINT32_MAX;
   const auto edge = [element](const auto& parts, auto range_of) {
     const auto part = std::partition_point(parts.begin(), parts.end(),
                                            [&](const auto& candidate) { return range_of(candidate).end <= element; });
@@ -180,7 +181,8 @@ void OutgoingMessage::acknowledged(ElementRange range, bool is_end) {
   if (!repeats()) return;
   if (range.size() == 0) empty_packet_acknowledged_ = true;
   acknowledged_.mark(range.begin - content_.range.begin, range.size(), [](ElementRange) {});
-  std::erase(resend_, range);
+  std::erase_if(resend_,
+                [range](const ElementRange& part) { return part.begin >= range.begin && part.end <= range.end; });
 }
 
 void OutgoingMessage::lost(ElementRange range) {

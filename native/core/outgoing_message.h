@@ -37,6 +37,7 @@ struct MessageContent {
   std::vector<Gap> gaps;                       // ascending parts of `range` that lack contributors
   std::vector<ElementRange> without_receiver;  // ascending parts of `range` that lack what its receiver contributed
   bool without_owner = false;                  // all of it lacks what its sender would have
+  bool cut_at_gaps = false;                    // every packet lacks the same of one element as of the next
   std::uint32_t completion_us = 0;
   bool open = false;      // its parts are released one by one, and holes and gaps are known when it is closed
   bool repaired = false;  // bounded, but what is lost is sent again as long as somebody may wait for it

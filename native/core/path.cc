@@ -19,6 +19,7 @@ constexpr Duration joining_ping_interval = 20 * millisecond;
 // Ten times the longest that an answer is put off: shorter silences are nobody's absence.
 constexpr Duration long_silence = 10 * max_ack_delay;
 constexpr std::uint32_t small_message_bytes = 16 * 1024;
+constexpr std::uint8_t refused_octet = 0xff;  // packed elements that are followed by anything but zeros are malformed
 constexpr std::uint64_t acknowledged_span = 1 << 16;  // older numbers are not acknowledged again
 
 Direction outgoing_direction(const PathSettings& settings) {
@@ -154,6 +155,7 @@ void Path::close(std::uint32_t message, const std::vector<ElementRange>& holes, 
                  std::vector<ElementRange> without_receiver) {
   OutgoingMessage* found = find(message);
   if (found == nullptr) return;
+  note_app_limited();
   const bool was_sent = found->sent_once();
   found->close(holes, gaps, std::move(without_receiver));
   if (!was_sent && found->sent_once()) sent_.push_back(message);
@@ -215,12 +217,12 @@ Header Path::base_header(PacketType type) const {
   return header;
 }
 
-// Fewer bytes are worth the work where the network is slow. What is not known yet may be fast.
+// Fewer bytes are worth the work where the network is slow: the card, or what lies behind it. What is not known yet may
+// be fast.
 bool Path::packing_pays() const {
   if (settings_.same_host) return false;
-  const double network = card_.bytes_per_second > 0
-                             ? card_.bytes_per_second
-                             : rate_.bandwidth_bytes_per_second() * std::max(1u, card_.num_paths);
+  const double card = card_.bytes_per_second, paths = card_.paths_bytes_per_second;
+  const double network = card == 0 ? paths : paths == 0 ? card : std::min(card, paths);
   return network > 0 && network < settings_.pack_below_bytes_per_second;
 }
 
@@ -355,8 +357,9 @@ Path::Planned Path::plan_message_packet(OutgoingMessage& message, PacketType typ
   if (content.stage == Stage::result && !message.open()) header.flags |= flag::closed;
   if (type == PacketType::end) return planned;
 
-  const std::uint32_t room = payload_bytes(settings_.datagram_bytes, settings_.protection);
-  planned.chunk = message.next_chunk(packing_pays() ? room : 0);
+  // As large as those that are not packed: both kinds can leave in one batch.
+  const std::uint32_t unpacked = chunk_elements(settings_.datagram_bytes, settings_.protection, content.format);
+  planned.chunk = message.next_chunk(packing_pays() ? unpacked * element_bytes(content.format) : 0);
   header.type = planned.chunk.packed ? PacketType::packed : planned.chunk.type;
   if (planned.chunk.packed) header.packed_elements = static_cast<std::uint16_t>(planned.chunk.range.size());
   header.offset = planned.chunk.range.begin;
@@ -386,9 +389,11 @@ void Path::append(Time, Planned& planned, TransmitBatch& batch) {
   std::uint8_t* copied = header + header_bytes;
   std::uint8_t* tag = copied + (copies ? planned.payload_bytes : 0);
   if (packs) {
-    const std::size_t packed =
-        kernels::pack(planned.header.format, copied, planned.payload, planned.chunk.range.size());
-    std::fill(copied + packed, copied + planned.payload_bytes, std::uint8_t{0});
+    const std::size_t packed = kernels::pack(planned.header.format, copied, planned.payload_bytes, planned.payload,
+                                             planned.chunk.range.size());
+    // A caller who writes into a gradient that is on its way: better none of it than something that nobody meant.
+    const std::uint8_t rest = packed == 0 ? refused_octet : 0;
+    std::fill(copied + packed, copied + planned.payload_bytes, rest);
     planned.payload = copied;
   }
   const std::span<const std::uint8_t> payload(planned.payload, planned.payload_bytes);

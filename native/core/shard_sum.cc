@@ -122,20 +122,24 @@ std::vector<ElementRange> ShardSum::ready_in(ElementRange range) const {
   for (std::uint16_t sender = 0; sender < num_ranks_ && !parts.empty(); ++sender) {
     if (sender != rank_) keep(contributions_[sender], true);
   }
-  if (!parts.empty() && (!empty_.empty() || !lacking_.empty())) keep(lacking_something_in(range), false);
-  return parts;
+  return empty_.empty() && lacking_.empty() ? parts : without_lack(parts);
 }
 
-// Where somebody's contribution came and held nothing, or not all that it should.
-Presence ShardSum::lacking_something_in(ElementRange range) const {
-  Presence lacking(num_elements_);
-  const std::uint32_t end_block = (range.end + block_elements - 1) / block_elements;
-  for (std::uint32_t block = range.begin / block_elements; block < end_block; ++block) {
-    if (makeup_of(block, true) == Makeup{num_ranks_ - 1u, true, 0}) continue;
-    const std::uint32_t begin = block * block_elements;
-    lacking.mark(begin, std::min(block_elements, num_elements_ - begin), [](ElementRange) {});
+// What of these parts came from everybody and held all that it should.
+std::vector<ElementRange> ShardSum::without_lack(const std::vector<ElementRange>& parts) const {
+  std::vector<ElementRange> whole;
+  for (const ElementRange& part : parts) {
+    for (std::uint32_t begin = part.begin; begin < part.end; begin += block_elements) {
+      if (makeup_of(begin / block_elements, true) != Makeup{num_ranks_ - 1u, true, 0}) continue;
+      const ElementRange block{begin, std::min(begin + block_elements, part.end)};
+      if (!whole.empty() && whole.back().end == block.begin) {
+        whole.back().end = block.end;
+      } else {
+        whole.push_back(block);
+      }
+    }
   }
-  return lacking;
+  return whole;
 }
 
 // Same-width formats can be narrowed in place; a 16-bit result needs room of its own.

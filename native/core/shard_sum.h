@@ -50,7 +50,6 @@ class ShardSum {
   // The result of a part to which everybody has contributed, before the rest is in. `elements()` holds it from then on.
   void finish_part(ElementRange range, const std::uint8_t* own, bool average);
   const BufferPool::Buffer& elements() const { return result_.elements; }
-  const Presence& finished_parts() const { return finished_; }
 
  private:
   void allocate();
@@ -66,7 +65,7 @@ class ShardSum {
   };
   void combine(ElementRange run, const Makeup& makeup, const std::uint8_t* own, bool average);
   Makeup makeup_of(std::uint32_t block, bool has_own) const;
-  Presence lacking_something_in(ElementRange range) const;
+  std::vector<ElementRange> without_lack(const std::vector<ElementRange>& parts) const;
   void note_lacking(ElementRange run, std::uint32_t lacking);
   std::uint8_t* accumulator_at(std::uint32_t element) const {
     return accumulator_.get() + element * accumulator_bytes(format_);

@@ -134,6 +134,7 @@ void put_parameters(Encoder& out, const Parameters& parameters) {
   out.put_flag(parameters.deterministic).put(parameters.duty_limit).put_bytes(parameters.division.weights());
   out.put(parameters.division.number()).put_flag(parameters.needs_majority).put_flag(parameters.encoded);
   out.put(parameters.repair_grace).put_flag(parameters.zero_fill);
+  out.put_flag(parameters.tells_by_element);
 }
 
 Parameters get_parameters(Decoder& in) {
@@ -151,6 +152,7 @@ Parameters get_parameters(Decoder& in) {
   parameters.encoded = in.get_flag();
   parameters.repair_grace = in.get<Duration>();
   parameters.zero_fill = in.get_flag();
+  parameters.tells_by_element = in.get_flag();
   return parameters;
 }
 

@@ -19,7 +19,8 @@ namespace holdfast {
 constexpr std::uint8_t wire_version = 8;
 constexpr std::size_t header_bytes = 48;
 constexpr std::size_t tag_bytes = 16;
-// 394 petabytes in full datagrams: more than any path will ever send, and no arithmetic on numbers can wrap.
+// 394 petabytes in full datagrams: more than any path will ever send. What is beyond would not open any more, for its
+// number is a part of its seal.
 constexpr std::uint64_t max_transmission = (1ull << 48) - 1;
 // Where packing makes almost nothing of them, more elements travel in a datagram than fit it unpacked, but not without
 // limit: one packet must not be able to say more than this many times what it holds.

@@ -41,6 +41,7 @@ class Run final : Outbox {
         credit_(setting_.num_ranks, static_cast<std::uint8_t>(input.below(3))),
         lacking_(input.below(setting_.num_ranks)),
         early_room_(input.flag() ? 1u << 20 : input.below(3000)),
+        chunk_elements_(block_elements * (1 + setting_.number % 3)),
         operation_(setting_.number, setting_.rank, setting_.num_ranks, setting_.identity, setting_.rank, now_,
                    setting_.parameters, *this, pool_) {}
 
@@ -94,6 +95,7 @@ class Run final : Outbox {
     FUZZ_CHECK(found != sent_.end() && found->peer == peer && found->content.open);
     return *found;
   }
+  std::uint32_t chunk_elements(Format) const override { return chunk_elements_; }
   void cancel(std::uint16_t, std::uint32_t message) override {
     std::erase_if(sent_, [message](const Message& sent) { return sent.id == message; });
   }
@@ -396,6 +398,7 @@ class Run final : Outbox {
   std::vector<std::uint8_t> credit_;
   std::uint32_t lacking_;  // contributors that every result of a peer lacks
   std::size_t early_room_;
+  std::uint32_t chunk_elements_;
   mutable bool refused_room_ = false;
   std::vector<Message> sent_;
   std::uint32_t next_message_ = 0;

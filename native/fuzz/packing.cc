@@ -47,7 +47,8 @@ void check_elements(fuzz::Input& input) {
     fitting[i] = kernels::fit_packed(format, elements.data(), count, room);
     FUZZ_CHECK(fitting[i].num_bytes <= room && fitting[i].num_elements <= count);
     packed[i].assign(fitting[i].num_bytes, 0);
-    FUZZ_CHECK(kernels::pack(format, packed[i].data(), elements.data(), fitting[i].num_elements) == packed[i].size());
+    FUZZ_CHECK(kernels::pack(format, packed[i].data(), packed[i].size(), elements.data(), fitting[i].num_elements) ==
+               packed[i].size());
     Bytes back(fitting[i].num_elements * element_bytes(format));
     FUZZ_CHECK(kernels::unpack(format, back.data(), fitting[i].num_elements, packed[i]));
     FUZZ_CHECK(back.empty() || std::memcmp(back.data(), elements.data(), back.size()) == 0);

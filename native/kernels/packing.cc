@@ -65,18 +65,22 @@ Packed fit_packed(Format format, const void* source, std::size_t count, std::siz
   return fitting;
 }
 
-std::size_t pack(Format format, std::uint8_t* target, const void* source, std::size_t count) {
+std::size_t pack(Format format, std::uint8_t* target, std::size_t room, const void* source, std::size_t count) {
   const BlockKernels& kernels = kernels_for(format);
   Blocks blocks(format, source, count);
   const std::size_t num_blocks = num_blocks_of(count);
+  if (widths_bytes(num_blocks) > room) return 0;
+  const std::uint8_t* end = target + room;
   std::uint8_t* at = target + widths_bytes(num_blocks);
   for (std::size_t block = 0; block < num_blocks; ++block) {
     const void* elements = blocks.at(block);
     const BlockShape shape = kernels.shape(elements);
     set_nibble(target, block, shape.nibble);
     if (shape.nibble == Width::zeros) continue;
+    const std::size_t bytes = packed_block_bytes(format, shape.nibble);
+    if (static_cast<std::size_t>(end - at) < bytes) return 0;
     kernels.pack(at, elements, shape);
-    at += packed_block_bytes(format, shape.nibble);
+    at += bytes;
   }
   return static_cast<std::size_t>(at - target);
 }

@@ -39,8 +39,9 @@ struct Packed {
 // How many whole blocks from the beginning of `source` fit into `room` bytes; its last block may be shorter.
 Packed fit_packed(Format format, const void* source, std::size_t count, std::size_t room);
 
-// Packs all of them; returns the number of bytes, which fit_packed tells beforehand.
-std::size_t pack(Format format, std::uint8_t* target, const void* source, std::size_t count);
+// Packs all of them; returns the number of bytes, which fit_packed tells beforehand. 0: they do not fit into `room`,
+// because somebody changed them meanwhile; nothing was written beyond it.
+std::size_t pack(Format format, std::uint8_t* target, std::size_t room, const void* source, std::size_t count);
 
 // The `count` elements that were packed. What follows them must be zeros: a packet may be filled up. False, and
 // anything in `target`, when these bytes cannot be that many elements.

@@ -9,6 +9,8 @@
 
 #include "kernels/packing.h"
 
+static_assert(std::endian::native == std::endian::little, "codes and rests are read and written as they lie in memory");
+
 namespace holdfast::kernels {
 
 // What the nibble of a block says.
@@ -22,7 +24,8 @@ struct Width {
     const unsigned spread = highest - std::min(lowest, highest);
     if (!has_zero || highest == 0) return static_cast<std::uint8_t>(std::bit_width(spread));
     const auto escaped = static_cast<std::uint8_t>(std::bit_width(spread + 1));
-    return escaped > widest_escaped ? widest : static_cast<std::uint8_t>(widest + escaped);
+    if (escaped <= widest_escaped) return static_cast<std::uint8_t>(widest + escaped);
+    return static_cast<std::uint8_t>(std::bit_width(highest));  // which lies that far above 0
   }
   static bool is_escaped(std::uint8_t nibble) { return nibble > widest && nibble != zeros; }
   static unsigned bits(std::uint8_t nibble) { return is_escaped(nibble) ? nibble - widest : nibble; }

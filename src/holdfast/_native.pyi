@@ -407,7 +407,7 @@ class Engine:
     def discard_notes(self, channel: int) -> None:
         """Throws away what has arrived on a channel."""
 
-    def publish(self, *, from_operation: int, t_b_s: float, t_c_s: float, early_wait_ratio: float, credit: int, deterministic: bool, duty_limit_s: float, shard_weights: Sequence[int] = [], division: int = 1, needs_majority: bool = False, encoded: bool = False, repair_grace_s: float = 0.0, zero_fill: bool = False) -> None:
+    def publish(self, *, from_operation: int, t_b_s: float, t_c_s: float, early_wait_ratio: float, credit: int, deterministic: bool, duty_limit_s: float, shard_weights: Sequence[int] = [], division: int = 1, needs_majority: bool = False, encoded: bool = False, repair_grace_s: float = 0.0, zero_fill: bool = False, tells_by_element: bool = False) -> None:
         """Parameters that hold from a named operation on."""
 
     def take_peer_changes(self) -> list[PeerChange]: ...

@@ -138,7 +138,7 @@ class Config:
     loss_feedback: bool = False
     """Add what does not count of a float32 gradient in its average, because it was lost or late, to the parameter's next
     gradient; with the `unbiased` estimate those that stood for it take back as much. Default false: with that estimate
-    training was not better for it, and with AdamW a little worse. It was better where one rank lost nine tenths of data
+    training was not better for it, and with AdamW a little worse. Must be the same on every rank. It was better where one rank lost nine tenths of data
     that no other has, and with SGD under `zero_fill`. No effect with `hierarchy`. Cost: a copy of every bucket, and 4
     bytes of memory per element once something is lost."""
 

@@ -77,18 +77,20 @@ def test_the_rule_and_the_card_are_told(rule: Any, named: str) -> None:
 
 
 def test_whether_gradients_are_packed_and_why() -> None:
-    slow = snapshot(path(), path(), card_megabytes=30)
+    slow = snapshot(*[path()] * 5, card_megabytes=30)
     assert describe_packing(slow, Config(), 300 * MEGABYTE) == (
         "packing: on, float32 and bf16 gradients leave in fewer bytes and without loss; it pays below 300.0 MB/s, and this "
         "network carries 30.0 MB/s"
     )
-    fast = snapshot(path(), card_megabytes=3000)
+    fast = snapshot(path(bandwidth_bytes_per_s=2000 * MEGABYTE), card_megabytes=3000)
     assert describe_packing(fast, Config(), 300 * MEGABYTE).startswith("packing: off; it pays below 300.0 MB/s")
-    # Where the card is no bottleneck, what the paths were seen to deliver counts.
-    paths = snapshot(path(), path())
-    assert "this network carries 15.0 MB/s" in describe_packing(paths, Config(), 300 * MEGABYTE)
+    # What lies behind the card counts, where that is slower or the card was never the bottleneck.
+    for card_megabytes in (0.0, 1250.0):
+        paths = snapshot(path(), path(), path(pacing_bytes_per_s=math.inf), card_megabytes=card_megabytes)
+        assert "this network carries 15.0 MB/s" in describe_packing(paths, Config(), 300 * MEGABYTE)
     unknown = snapshot(path(bandwidth_bytes_per_s=0.0))
     assert "off until the network was measured" in describe_packing(unknown, Config(), 300 * MEGABYTE)
-    near = snapshot(path(pacing_bytes_per_s=math.inf))
-    assert "off, between processes of one host" in describe_packing(near, Config(), 300 * MEGABYTE)
+    near = path(pacing_bytes_per_s=math.inf)
+    assert "off, between processes of one host" in describe_packing(snapshot(near), Config(), 300 * MEGABYTE)
+    assert "one host" in describe_packing(snapshot(near), Config(packing="on"), math.inf)
     assert describe_packing(slow, Config(packing="off"), 0) == "packing: off, as it was set"

@@ -19,6 +19,9 @@ struct FakeOutbox final : Outbox {
     MessageContent content;
     std::vector<ElementRange> released;  // of a message enqueued open, in order
   };
+  explicit FakeOutbox(std::uint32_t chunk_elements_in_a_datagram = 1024) : chunk(chunk_elements_in_a_datagram) {}
+
+  std::uint32_t chunk;
   std::vector<Message> sent;
   std::vector<std::uint32_t> cancelled;
   std::vector<bool> alive = std::vector<bool>(16, true);
@@ -52,6 +55,7 @@ struct FakeOutbox final : Outbox {
     HF_CHECK(found != sent.end() && found->peer == peer && found->content.open && !was_cancelled(id));
     return *found;
   }
+  std::uint32_t chunk_elements(Format) const override { return chunk; }
   void cancel(std::uint16_t, std::uint32_t message) override { cancelled.push_back(message); }
   bool is_alive(std::uint16_t peer) const override { return alive[peer]; }
   bool heard_since(std::uint16_t peer, Time then) const override { return last_heard[peer] >= then; }
@@ -95,6 +99,7 @@ struct Setting {
   std::uint16_t rank = 0;
   Delivery delivery = Delivery::bounded;
   bool average = true;
+  std::uint32_t chunk = 1024;  // elements in a datagram
   Parameters parameters{0, 100 * millisecond, 40 * millisecond, 0.5, 0, false, 60 * second};
 };
 
@@ -108,6 +113,7 @@ struct Bench {
 
   explicit Bench(const Setting& made = {}, Time now = 0)
       : setting(made),
+        outbox{made.chunk},
         data(made.total, static_cast<float>(made.rank + 1)),
         operation(made.number, made.rank, made.num_ranks, identity(), made.rank, now, made.parameters, outbox, pool) {}
 

@@ -64,7 +64,9 @@ HF_CASE(an_owner_tells_each_peer_what_it_did_not_get_of_it) {
 }
 
 HF_CASE(results_that_stream_out_say_it_when_they_are_closed) {
-  Bench bench;
+  Setting setting;
+  setting.chunk = 16;
+  Bench bench(setting);
   bench.call(0);
   bench.contribution(1, 1);
   bench.contribution(1, 2, {0, 16});

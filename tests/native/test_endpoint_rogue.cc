@@ -62,7 +62,7 @@ HF_CASE(packed_elements_count_only_where_they_are_what_they_claim_to_be) {
   const std::vector<float> values(2048, 3.0f);
   const auto packed = [&](std::uint16_t count) {
     Bytes bytes(kernels::fit_packed(Format::f32, values.data(), count, SIZE_MAX).num_bytes);
-    kernels::pack(Format::f32, bytes.data(), values.data(), count);
+    kernels::pack(Format::f32, bytes.data(), bytes.size(), values.data(), count);
     return bytes;
   };
   Header header = rogue.data_header(0, 4096);
@@ -78,7 +78,9 @@ HF_CASE(packed_elements_count_only_where_they_are_what_they_claim_to_be) {
   HF_EQUAL(rogue.say(header, packed(32)), "malformed");
   // More than four times what fits a datagram, all of it zeros: it would fit, and is refused.
   header.packed_elements = 1424;
-  HF_EQUAL(rogue.say(header, Bytes(45, 0xff)), "malformed");
+  Bytes zeros(45, 0xff);
+  zeros.back() = 0x0f;
+  HF_EQUAL(rogue.say(header, zeros), "malformed");
   header.packed_elements = 1408;
   header.offset += 16;
   HF_EQUAL(rogue.say(header, Bytes(44, 0xff)), "accepted");

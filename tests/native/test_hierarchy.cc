@@ -165,6 +165,7 @@ HF_CASE(packets_end_where_what_they_lack_changes) {
   content.format = Format::f32;
   content.total = content.range.end = 256;
   content.gaps = {{{32, 48}, 2}, {{48, 160}, 1}};
+  content.cut_at_gaps = true;
   OutgoingMessage message(1, content, 128);
   std::vector<ElementRange> ranges;
   std::vector<std::uint32_t> missing;
@@ -199,6 +200,7 @@ HF_CASE(the_sum_of_a_group_is_no_result_before_the_groups_are_summed) {
   HF_EQUAL(call.results_until, 150 * millisecond);
   parts.groups.on_call(50 * millisecond, call);
   HF_EQUAL(parts.outbox.summary(), "c1 c2 ");
+  HF_CHECK(parts.outbox.sent.back().content.cut_at_gaps);
 
   // The other group lacks one of two ranks in the first block; its result is whole.
   TwoParts::give(60 * millisecond, parts.groups, header(between, 64, Stage::contribution, 2, 0, 16), 16, 6.0f);

@@ -9,6 +9,13 @@ using namespace holdfast::testing;
 
 namespace {
 
+Setting streaming_setting(Delivery delivery = Delivery::bounded) {
+  Setting setting;
+  setting.delivery = delivery;
+  setting.chunk = 16;  // a shard of 32 is two datagrams
+  return setting;
+}
+
 const FakeOutbox::Message& result_to(const Bench& bench, std::uint16_t peer) {
   const std::uint32_t id = bench.outbox.id_of(Stage::result, peer);
   for (const auto& message : bench.outbox.sent) {
@@ -24,11 +31,9 @@ float sent_value(const FakeOutbox::Message& message, std::uint32_t element) {
 
 }  // namespace
 
-HF_CASE(the_result_of_complete_blocks_leaves_before_the_sum_is_closed) {
+HF_CASE(the_result_of_a_complete_chunk_leaves_before_the_sum_is_closed) {
   for (const Delivery delivery : {Delivery::bounded, Delivery::exact}) {
-    Setting setting;
-    setting.delivery = delivery;
-    Bench bench(setting);
+    Bench bench(streaming_setting(delivery));
     bench.call(0);
     bench.contribution(1, 1, {16, 32});
     HF_EQUAL(bench.outbox.summary(), "c2 c1 ");
@@ -57,7 +62,7 @@ HF_CASE(the_result_of_complete_blocks_leaves_before_the_sum_is_closed) {
 }
 
 HF_CASE(nothing_leaves_early_where_a_contribution_or_the_own_call_is_missing) {
-  Bench bench;
+  Bench bench(streaming_setting());
   bench.contribution(1, 1);
   bench.contribution(2, 2, {0, 16});
   HF_EQUAL(bench.outbox.summary(), "");  // the own part is not there
@@ -67,7 +72,7 @@ HF_CASE(nothing_leaves_early_where_a_contribution_or_the_own_call_is_missing) {
 }
 
 HF_CASE(what_was_streamed_stays_right_with_holes_and_gaps_elsewhere) {
-  Setting setting;
+  Setting setting = streaming_setting();
   setting.total = 3 * 64;
   Bench bench(setting);
   bench.call(0);
@@ -90,31 +95,32 @@ HF_CASE(what_was_streamed_stays_right_with_holes_and_gaps_elsewhere) {
 }
 
 HF_CASE(in_rank_order_streaming_does_not_change_a_bit) {
-  const auto sum_of = [](bool streamed, bool reversed) {
-    Setting setting;
+  const auto sum_of = [](std::uint32_t chunk, bool reversed) {
+    Setting setting = streaming_setting();
     setting.num_ranks = 4;
     setting.total = 4 * 64;
+    setting.chunk = chunk;
     setting.parameters.deterministic = true;
     Bench bench(setting);
     for (std::uint32_t i = 0; i < setting.total; ++i) bench.data[i] = 0.1f * static_cast<float>(i % 7);
-    if (streamed) bench.call(0);
+    bench.call(0);
     for (std::uint32_t step = 0; step < 12; ++step) {
       const std::uint32_t turn = reversed ? 11 - step : step;
       const auto sender = static_cast<std::uint16_t>(1 + turn % 3);
       const std::uint32_t begin = turn / 3 * 16;
       bench.data_packet(1 + step, Stage::contribution, sender, {begin, begin + 16}, 1e7f / (sender * sender) + 0.3f);
     }
-    if (!streamed) bench.call(20);
     HF_CHECK(!result_to(bench, 1).content.open);
     return std::vector<float>(bench.data.begin(), bench.data.begin() + 64);
   };
-  const std::vector<float> unstreamed = sum_of(false, false);
-  HF_CHECK(sum_of(true, false) == unstreamed);
-  HF_CHECK(sum_of(true, true) == unstreamed);
+  const std::vector<float> unstreamed = sum_of(1024, false);
+  HF_CHECK(sum_of(16, false) == unstreamed);
+  HF_CHECK(sum_of(16, true) == unstreamed);
+  HF_CHECK(sum_of(32, true) == unstreamed);
 }
 
 HF_CASE(with_a_credit_of_one_the_first_peer_streams_and_the_rest_follow_whole) {
-  Setting setting;
+  Setting setting = streaming_setting();
   Bench bench(setting);
   bench.outbox.credit[1] = 1;
   bench.call(0);
@@ -133,9 +139,7 @@ HF_CASE(with_a_credit_of_one_the_first_peer_streams_and_the_rest_follow_whole) {
 
 HF_CASE(a_failure_with_an_open_sum_stops_what_was_streamed_and_retires) {
   for (const bool by_death : {true, false}) {
-    Setting setting;
-    setting.delivery = Delivery::exact;
-    Bench bench(setting);
+    Bench bench(streaming_setting(Delivery::exact));
     bench.call(0, 60 * millisecond);
     bench.contribution(1, 1, {0, 32});
     bench.contribution(2, 2, {0, 16});
@@ -156,7 +160,7 @@ HF_CASE(a_failure_with_an_open_sum_stops_what_was_streamed_and_retires) {
 }
 
 HF_CASE(a_mismatch_with_an_open_sum_stops_what_was_streamed) {
-  Bench bench;
+  Bench bench(streaming_setting());
   bench.call(0);
   bench.contribution(1, 1, {0, 32});
   bench.contribution(2, 2, {0, 16});
@@ -169,7 +173,7 @@ HF_CASE(a_mismatch_with_an_open_sum_stops_what_was_streamed) {
 }
 
 HF_CASE(a_conflict_before_the_call_lets_the_call_stream_nothing) {
-  Bench bench;
+  Bench bench(streaming_setting());
   bench.contribution(1, 1);
   bench.contribution(1, 2, {0, 16});
   Header packet = bench.header(PacketType::data, Stage::contribution, 2);
@@ -181,7 +185,7 @@ HF_CASE(a_conflict_before_the_call_lets_the_call_stream_nothing) {
 }
 
 HF_CASE(bounded_goes_on_streaming_to_the_living_when_a_peer_dies) {
-  Bench bench;
+  Bench bench(streaming_setting());
   bench.call(0);
   bench.contribution(1, 1, {0, 16});
   bench.contribution(2, 2, {0, 16});

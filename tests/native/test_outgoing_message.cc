@@ -281,7 +281,7 @@ HF_CASE(a_closed_message_sends_the_rest_with_its_holes_and_gaps_and_then_its_end
   message.release({228, 292});
   message.close({{132, 164}}, {{{228, 244}, 2}}, {});
   HF_CHECK(message.next_chunk().last_percentile);
-  HF_EQUAL(send_all(message).ranges, "100-132 hole 132-164 228-244 244-292 ");
+  HF_EQUAL(send_all(message).ranges, "100-132 hole 132-164 228-292 ");
   HF_EQUAL(message.missing_in({228, 292}), 32u);
   HF_EQUAL(message.missing_in({100, 132}), 0u);
   HF_CHECK(message.sent_once() && message.end_due_at() <= 0);
@@ -332,6 +332,27 @@ HF_CASE(the_mark_of_an_open_message_is_on_the_last_that_leave_after_the_close) {
   HF_EQUAL(rest.packets, 50);
   HF_EQUAL(rest.marked, 16);
   HF_EQUAL(rest.first_marked, 34);
+}
+
+HF_CASE(where_it_is_asked_for_packets_end_where_what_they_lack_changes) {
+  MessageContent made = content(Delivery::bounded, 0, 320);
+  made.gaps = {{{64, 128}, 1}, {{192, 256}, 2}};
+  made.without_receiver = {{96, 112}, {192, 208}};
+  OutgoingMessage together(1, made, 512);
+  HF_EQUAL(send_all(together).ranges, "0-320 ");
+  made.cut_at_gaps = true;
+  OutgoingMessage apart(1, made, 512);
+  HF_EQUAL(send_all(apart).ranges, "0-64 64-96 96-112 112-128 128-192 192-208 208-256 256-320 ");
+  HF_CHECK(apart.lacks_receiver({96, 112}) && !apart.lacks_receiver({64, 96}) && apart.lacks_receiver({192, 208}));
+}
+
+HF_CASE(what_is_acknowledged_after_all_is_not_sent_again_in_parts_either) {
+  OutgoingMessage message(1, content(Delivery::exact, 0, 64), 64);
+  send_all(message);
+  message.lost({0, 64});
+  message.send_again({16, 32});
+  message.acknowledged({0, 64}, false);
+  HF_CHECK(!message.has_chunk() && message.finished());
 }
 
 // -- packed -----------------------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ Bytes packed(Format format, const Bytes& elements) {
   const kernels::Packed all = kernels::fit_packed(format, elements.data(), count, SIZE_MAX);
   HF_EQUAL(all.num_elements, count);
   Bytes bytes(all.num_bytes);
-  HF_EQUAL(kernels::pack(format, bytes.data(), elements.data(), count), all.num_bytes);
+  HF_EQUAL(kernels::pack(format, bytes.data(), bytes.size(), elements.data(), count), all.num_bytes);
   return bytes;
 }
 
@@ -209,6 +209,33 @@ HF_CASE(as_many_blocks_as_fit_and_not_one_more) {
         HF_CHECK(more.num_elements == next && more.num_bytes > room);
       }
     }
+  });
+}
+
+HF_CASE(nothing_is_written_beyond_the_room_when_elements_changed_meanwhile) {
+  on_each_set([] {
+    for (const Format format : formats) {
+      const Bytes even = elements_of(format, std::vector<std::uint32_t>(160, bits_of(1.5f)));
+      const Bytes uneven = elements_of(format, gradients(160, 0, 20));
+      const std::size_t room = packed(format, even).size();
+      Bytes target(room + 100, 0xee);
+      HF_EQUAL(kernels::pack(format, target.data(), room, uneven.data(), 160), 0u);
+      HF_CHECK(std::all_of(target.begin() + static_cast<std::ptrdiff_t>(room), target.end(),
+                           [](std::uint8_t byte) { return byte == 0xee; }));
+      HF_EQUAL(kernels::pack(format, target.data(), 3, even.data(), 160), 0u);
+      HF_EQUAL(kernels::pack(format, target.data(), room, even.data(), 160), room);
+    }
+  });
+}
+
+HF_CASE(an_exponent_of_zero_far_below_the_others_takes_no_more_than_it_must) {
+  std::vector<std::uint32_t> bits(16, 127u << 23 | 1);
+  bits[1] = 1u << 23;
+  bits[2] = 5;
+  on_each_set([&] {
+    const Bytes elements = elements_of(Format::f32, bits);
+    HF_EQUAL(packed(Format::f32, elements).size(), 1u + 1 + 14 + 48);  // seven bits say how far 0 lies below 127
+    HF_CHECK(unpacked(Format::f32, packed(Format::f32, elements), 16) == elements);
   });
 }
 

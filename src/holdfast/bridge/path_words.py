@@ -29,11 +29,13 @@ def describe_rates(snapshot: _native.Snapshot, config: Config) -> str:
 
 def describe_packing(snapshot: _native.Snapshot, config: Config, pays_below_bytes_per_s: float) -> str:
     """One line: whether gradients leave in fewer bytes, and why."""
+    away = [peer for peer in snapshot.peers if not _is_on_this_host(peer)]
+    if not away:
+        return "packing: off, between processes of one host bytes cost nothing"
     if config.packing != "auto":
         return f"packing: {config.packing}, as it was set"
-    if all(_is_on_this_host(peer) for peer in snapshot.peers):
-        return "packing: off, between processes of one host bytes cost nothing"
-    network = snapshot.card_bytes_per_s or sum(peer.bandwidth_bytes_per_s for peer in snapshot.peers)
+    known = [snapshot.card_bytes_per_s, sum(peer.bandwidth_bytes_per_s for peer in away)]
+    network = min((rate for rate in known if rate > 0), default=0.0)
     below = f"it pays below {_megabytes(pays_below_bytes_per_s)}"
     if network == 0:
         return f"packing: off until the network was measured; {below}"

@@ -35,6 +35,7 @@ _HIERARCHY_WORDS = ("off", "auto")
 _ALIKE_IN_PYTHON = (
     "shared_memory",
     "estimate",
+    "loss_feedback",
     "compare_replicas",
     "loss_budget",
     "over_budget",

@@ -288,6 +288,7 @@ class Link:
                 needs_majority=self.divides_unevenly,
                 repair_grace_s=self.config.repair_grace_ratio * usual_stage_ms / 1e3,
                 zero_fill=self.config.estimate == "zero_fill",
+                tells_by_element=self.config.loss_feedback,
                 encoded=encoded,
             )
 

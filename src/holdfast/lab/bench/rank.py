@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
@@ -26,9 +27,12 @@ from holdfast.lab.priority import raise_priority
 # The one who gives orders is dead, or has forgotten us.
 ORDER_LIMIT_S = 600.0
 _STORE_LIMIT = timedelta(seconds=120)
-# In units of the last place of a float32, or of a bf16, as large as the largest gradient: a sum is rounded once a rank,
-# and what is sent is rounded, too.
-_ROUNDINGS = 4.0
+# Holdfast rounds to the wire's format twice, each contribution and the mean, at random and so by up to a unit; Gloo sums in
+# that format and rounds once a rank, to nearest.
+_ROUNDINGS: dict[str, Callable[[int], float]] = {
+    "holdfast": lambda num_ranks: 1.0,
+    "gloo": lambda num_ranks: num_ranks / 2,
+}
 
 
 class Rank:
@@ -38,8 +42,7 @@ class Rank:
     def __init__(self, rank: int, num_ranks: int, config: Config, store: dist.Store) -> None:
         self._rank, self._num_ranks, self._config, self._store = rank, num_ranks, config, store
         self._contestants: dict[str, contestant.Contestant] = {}
-        self._gradient = self._expected = self._work = torch.empty(0)
-        self._largest = 0.0
+        self._gradient = self._expected = self._sizes = self._work = torch.empty(0)
 
     def join(self, peer: str) -> None:
         self._contestants[peer] = contestant.make(
@@ -48,13 +51,16 @@ class Rank:
 
     def size(self, num_bytes: int) -> None:
         """Spread like a bell, as gradients are: whatever a peer does with their bits, it shall not profit from the bench."""
-        gradients = [
-            torch.randn(max(1, num_bytes // 4), generator=torch.Generator().manual_seed(rank))
-            for rank in range(self._num_ranks)
-        ]
-        self._gradient = gradients[self._rank]
-        self._expected = sum(gradient.double() for gradient in gradients) / self._num_ranks  # type: ignore[assignment]
-        self._largest = max(gradient.abs().max().item() for gradient in gradients)
+        total = torch.zeros(max(1, num_bytes // 4), dtype=torch.float64)
+        sizes = torch.zeros_like(total)
+        for rank in range(self._num_ranks):
+            gradient = torch.randn(len(total), generator=torch.Generator().manual_seed(rank))
+            total += gradient
+            sizes += gradient.abs()
+            if rank == self._rank:
+                self._gradient = gradient
+        self._expected = total / self._num_ranks
+        self._sizes = sizes / self._num_ranks + self._expected.abs()
         self._work = self._gradient.clone()
         for each in self._contestants.values():
             each.new_size()
@@ -85,9 +91,9 @@ class Rank:
         return self._contestants[peer].last_seen()
 
     def _num_wrong(self, peer: Peer) -> int:
-        precision = torch.finfo(torch.bfloat16 if peer.wire == "bf16" else torch.float32).eps
+        unit = torch.finfo(torch.bfloat16 if peer.wire == "bf16" else torch.float32).eps
         error = (self._work.double() - self._expected).abs()
-        return int((error > _ROUNDINGS * precision * self._largest).sum())
+        return int((error > unit * _ROUNDINGS[peer.transport](self._num_ranks) * self._sizes).sum())
 
     def close(self) -> None:
         for each in self._contestants.values():
