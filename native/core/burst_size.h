@@ -12,7 +12,7 @@ namespace holdfast {
 
 class BurstSize {
  public:
-  static constexpr std::uint32_t least = 5;
+  static constexpr std::uint32_t least = 3;  // of seven senders into 22 datagrams' room, which five each overran
   static constexpr std::uint32_t most = 11;  // 16 KiB of usual datagrams, and ports as shallow as 32 KiB exist
   // Packets whose fate is judged together, and how many of them may be lost by chance.
   static constexpr std::uint32_t window = 200;

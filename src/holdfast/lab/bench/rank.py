@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
@@ -27,12 +26,6 @@ from holdfast.lab.priority import raise_priority
 # The one who gives orders is dead, or has forgotten us.
 ORDER_LIMIT_S = 600.0
 _STORE_LIMIT = timedelta(seconds=120)
-# Holdfast rounds to the wire's format twice, each contribution and the mean, at random and so by up to a unit; Gloo sums in
-# that format and rounds once a rank, to nearest.
-_ROUNDINGS: dict[str, Callable[[int], float]] = {
-    "holdfast": lambda num_ranks: 1.0,
-    "gloo": lambda num_ranks: num_ranks / 2,
-}
 
 
 class Rank:
@@ -91,9 +84,13 @@ class Rank:
         return self._contestants[peer].last_seen()
 
     def _num_wrong(self, peer: Peer) -> int:
-        unit = torch.finfo(torch.bfloat16 if peer.wire == "bf16" else torch.float32).eps
+        """More than all roundings on the way can be off, each by a unit of its format's last place at most."""
+        wire = torch.finfo(torch.bfloat16 if peer.wire == "bf16" else torch.float32).eps
+        # Gloo sums in the format of the wire and rounds once a rank, to nearest. Holdfast sums in float32, and rounds each
+        # contribution and the mean to the wire's format, up or down.
+        summing = self._num_ranks / 2 * (wire if peer.transport == "gloo" else torch.finfo(torch.float32).eps)
         error = (self._work.double() - self._expected).abs()
-        return int((error > unit * _ROUNDINGS[peer.transport](self._num_ranks) * self._sizes).sum())
+        return int((error > (wire + summing) * self._sizes).sum())
 
     def close(self) -> None:
         for each in self._contestants.values():
