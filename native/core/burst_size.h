@@ -12,6 +12,7 @@ namespace holdfast {
 
 class BurstSize {
  public:
+  static constexpr std::uint32_t first = 5;
   static constexpr std::uint32_t least = 3;  // of seven senders into 22 datagrams' room, which five each overran
   static constexpr std::uint32_t most = 11;  // 16 KiB of usual datagrams, and ports as shallow as 32 KiB exist
   // Packets whose fate is judged together, and how many of them may be lost by chance.
@@ -45,7 +46,7 @@ class BurstSize {
   }
 
  private:
-  std::uint32_t datagrams_ = least;
+  std::uint32_t datagrams_ = first;
   std::uint32_t ceiling_ = most;
   std::uint32_t quiet_windows_ = 0;
   std::uint64_t settled_ = 0;

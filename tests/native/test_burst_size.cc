@@ -19,11 +19,11 @@ void deliver(BurstSize& burst, Time now, std::uint32_t windows) {
 
 HF_CASE(a_burst_grows_by_one_for_every_window_that_arrives) {
   BurstSize burst;
-  HF_EQUAL(burst.datagrams(), BurstSize::least);
+  HF_EQUAL(burst.datagrams(), BurstSize::first);
   burst.on_settled(1, BurstSize::window - 1);
-  HF_EQUAL(burst.datagrams(), BurstSize::least);
+  HF_EQUAL(burst.datagrams(), BurstSize::first);
   burst.on_settled(2, 1);
-  HF_EQUAL(burst.datagrams(), BurstSize::least + 1);
+  HF_EQUAL(burst.datagrams(), BurstSize::first + 1);
   deliver(burst, 3, 100);
   HF_EQUAL(burst.datagrams(), BurstSize::most);
 }
