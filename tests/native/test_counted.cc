@@ -195,9 +195,9 @@ double largest_leak(const Loss& loss, std::uint32_t seed, std::uint64_t& num_los
   Network network(num_ranks);
   network.join();
   Parameters parameters;
-  parameters.t_b = second;
+  parameters.t_b = 400 * millisecond;
   parameters.t_c = 20 * millisecond;
-  parameters.repair_grace = 500 * millisecond;  // so that all results arrive
+  parameters.repair_grace = 200 * millisecond;  // so that all results arrive
   parameters.zero_fill = loss.zero_fill;
   for (const auto& rank : network.ranks) rank->publish(parameters);
   std::mt19937 random(seed);
@@ -214,7 +214,7 @@ double largest_leak(const Loss& loss, std::uint32_t seed, std::uint64_t& num_los
     for (std::uint16_t rank = 0; rank < num_ranks; ++rank) {
       network[rank].call(network.now, call_on(data[rank], Delivery::bounded));
     }
-    network.run_for(3 * second);
+    network.run_for(second);
     std::vector<double> leak(count, 0);
     for (std::uint16_t rank = 0; rank < num_ranks; ++rank) {
       const OperationReport& report = network.reports[rank].back();
