@@ -82,7 +82,7 @@ def print_stages(rows: Sequence[Row], hosts: int, profiles: Sequence[str]) -> bo
     print(
         f"\n{hosts} hosts, stages by the clock: ms after the t_B in force (p99.9 at most 5), what ended them, what came after "
         "the close (0.01 % to 0.1 % on shared-1.5)\n"
-        f"{'profile':<11}{'peer':<15}{'p99.9':>8}{'max':>8}{'complete':>10}{'early':>8}{'bound':>8}{'late':>9}"
+        f"{'profile':<11}{'peer':<15}{'p99.9':>8}{'max':>8} {'complete':>9}{'early':>9}{'limit':>9}{'bound':>9}{'late':>9}"
     )
     good = True
     for profile in profiles:
@@ -93,11 +93,12 @@ def print_stages(rows: Sequence[Row], hosts: int, profiles: Sequence[str]) -> bo
             missed = missed_by_the_clock(runs, profile)
             good = good and not missed
             p999, most = (runs.median(attrgetter(f"stage_over_bound_{name}_ms")) for name in ("p999", "max"))
-            ends = [runs.median(stage_end(kind)) for kind in ("complete", "early", "bound")]
+            ends = [runs.median(stage_end(kind)) for kind in ("complete", "early", "limit", "bound")]
             late = runs.median(lambda row: row.late_ratio)
+            shares = "".join(f"{_share(end):>9}" for end in ends)
             print(
-                f"{profile:<11}{peer:<15}{_number(p999):>8}{_number(most):>8}{_share(ends[0]):>10}{_share(ends[1]):>8}"
-                f"{_share(ends[2]):>8}{_share(late, 3):>9} {_word(peer, missed)}"
+                f"{profile:<11}{peer:<15}{_number(p999):>8}{_number(most):>8} {shares}{_share(late, 3):>9} "
+                f"{_word(peer, missed)}"
             )
     for peer in BOUNDED:
         ratio = early_over_bound(Runs(of_cell(rows, hosts, profile), peer) for profile in profiles)

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <memory>
 #include <stdexcept>
+#include <tuple>
 
 #include "bind/octets.h"
 #include "bind/waiting.h"
@@ -213,6 +214,7 @@ void bind_engine(nb::module_& module) {
       .value("open", StageEnd::open)
       .value("complete", StageEnd::complete)
       .value("early", StageEnd::early)
+      .value("limit", StageEnd::limit)
       .value("bound", StageEnd::bound);
   nb::enum_<PeerState>(module, "PeerState", "What is known about a peer.")
       .value("joining", PeerState::joining)
@@ -357,7 +359,7 @@ void bind_engine(nb::module_& module) {
           [](Engine& engine, std::uintptr_t data, std::uint32_t count, Format format, std::uint32_t layout, bool exact,
              double deadline_s, bool average, std::pair<double, double> early_wait_s,
              std::pair<std::uint32_t, std::uint32_t> samples_us, double repair_grace_s, double contributions_within_s,
-             std::optional<std::uint32_t> number, bool between_groups) {
+             std::tuple<double, double, double> limit_s, std::optional<std::uint32_t> number, bool between_groups) {
             if (format == Format::bytes) throw nb::value_error("an all-reduce needs a floating-point format");
             Call call;
             call.data = reinterpret_cast<std::uint8_t*>(data);
@@ -371,6 +373,8 @@ void bind_engine(nb::module_& module) {
             call.results = {from_seconds(early_wait_s.second), samples_us.second};
             call.repair_grace = from_seconds(repair_grace_s);
             call.contributions_within = std::min(from_seconds(contributions_within_s), call.deadline);
+            const auto [contributions, whole, results] = limit_s;
+            call.limit = {from_seconds(contributions), from_seconds(whole), from_seconds(results)};
             call.number = number;
             call.between_groups = between_groups;
             const auto reactor = engine.reactor();
@@ -379,7 +383,8 @@ void bind_engine(nb::module_& module) {
           },
           nb::kw_only(), "data"_a, "count"_a, "format"_a, "layout"_a, "exact"_a, "deadline_s"_a, "average"_a,
           "early_wait_s"_a = std::pair(-1.0, -1.0), "samples_us"_a = std::pair(0u, 0u), "repair_grace_s"_a = -1.0,
-          "contributions_within_s"_a = 0.0, "number"_a = nb::none(), "between_groups"_a = false,
+          "contributions_within_s"_a = 0.0, "limit_s"_a = std::tuple(0.0, 0.0, 0.0), "number"_a = nb::none(),
+          "between_groups"_a = false,
           "Takes part in the next operation, in place, or in one that was reserved. The memory must stay until the "
           "operation is reported.")
       .def(

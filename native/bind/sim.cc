@@ -4,6 +4,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <cmath>
@@ -12,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -54,6 +56,7 @@ struct Choice {
   std::pair<double, double> early_wait_s;
   std::pair<std::uint32_t, std::uint32_t> samples_us;
   std::uint8_t credit = 0;
+  std::tuple<double, double, double> limit_s;
 };
 
 Duration from_seconds(double seconds) { return static_cast<Duration>(std::llround(seconds * 1e9)); }
@@ -75,6 +78,8 @@ class PythonSteering final : public sim::Steering {
     choice.contributions = {from_seconds(chosen->early_wait_s.first), chosen->samples_us.first};
     choice.results = {from_seconds(chosen->early_wait_s.second), chosen->samples_us.second};
     choice.credit = chosen->credit;
+    const auto [contributions, whole, results] = chosen->limit_s;
+    choice.limit = {from_seconds(contributions), from_seconds(whole), from_seconds(results)};
     return choice;
   }
 
@@ -116,10 +121,12 @@ void bind_sim(nb::module_& module) {
       .def(
           "__init__",
           [](Choice* self, double deadline_s, std::pair<double, double> early_wait_s,
-             std::pair<std::uint32_t, std::uint32_t> samples_us,
-             std::uint8_t credit) { new (self) Choice{deadline_s, early_wait_s, samples_us, credit}; },
+             std::pair<std::uint32_t, std::uint32_t> samples_us, std::uint8_t credit,
+             std::tuple<double, double, double> limit_s) {
+            new (self) Choice{deadline_s, early_wait_s, samples_us, credit, limit_s};
+          },
           nb::kw_only(), "deadline_s"_a, "early_wait_s"_a = std::pair(-1.0, -1.0), "samples_us"_a = std::pair(0u, 0u),
-          "credit"_a = 0,
+          "credit"_a = 0, "limit_s"_a = std::tuple(0.0, 0.0, 0.0),
           "`deadline_s` is twice t_B. `early_wait_s`: x t_C of each stage; negative: as the scenario says.");
 
   nb::class_<sim::SentMessage>(module, "SimMessage", "The elements of one rank's message to another, as they left.")

@@ -59,6 +59,7 @@ Endpoint::Endpoint(const EndpointSettings& settings, Time now)
       known_states_(settings.num_ranks, PeerState::joining),
       patience_(settings.num_ranks, 0),
       failed_authentications_(settings.num_ranks, 0),
+      results_wanted_from_(settings.num_ranks, 0),
       last_tick_(now),
       next_to_fill_(static_cast<std::uint16_t>((settings.rank + 1u) % settings.num_ranks)),
       next_note_(settings.num_ranks, 0) {
@@ -253,6 +254,7 @@ std::optional<Drop> Endpoint::dispatch(Time now, const Header& header, std::span
     case PacketType::ack: {
       const auto drop = paths_[header.sender]->on_ack(now, payload, age);
       share_bandwidth();
+      if (!drop) stop_unwanted_results(now, header.sender, header.operation);
       return drop;
     }
     case PacketType::ping: return std::nullopt;
@@ -265,6 +267,18 @@ std::optional<Drop> Endpoint::dispatch(Time now, const Header& header, std::span
   const auto drop = inbox.on_packet(header, payload);
   for (Note& note : inbox.take_complete()) notes_.push_back(std::move(note));
   return drop;
+}
+
+// A rank that has ended an operation without all results would have the rest of them before everything that it waits
+// for now.
+void Endpoint::stop_unwanted_results(Time now, std::uint16_t peer, std::uint32_t wanted_from) {
+  if (!hierarchy_.flat() || wanted_from <= results_wanted_from_[peer]) return;
+  results_wanted_from_[peer] = wanted_from;
+  for (const std::uint32_t number : open_numbers()) {
+    if (number >= wanted_from) break;
+    operations_.find(number)->second->on_results_unwanted(peer);
+    after_event(now, number);
+  }
 }
 
 // From here on packed elements are like any others.
@@ -348,6 +362,7 @@ void Endpoint::settle(std::uint32_t number) {
     reports_.push_back(operation.report());
     reports_.back().operation = call_of(number);
     complete_report(reports_.back());
+    tell_which_results_are_wanted();
   }
   if (!operation.retired()) return;
   if (!operation.called() && may_be_called(number)) forgotten_.insert(number);
@@ -358,6 +373,17 @@ void Endpoint::settle(std::uint32_t number) {
     if (retired_ends_.size() > settings_.max_open_operations) retired_ends_.erase(retired_ends_.begin());
   }
   operations_.erase(found);
+}
+
+// With the next acknowledgements. A rank of a group passes on what it is sent, also when it has given up itself.
+void Endpoint::tell_which_results_are_wanted() {
+  if (!hierarchy_.flat()) return;
+  const auto waits = [](const auto& open) { return open.second->called() && !open.second->ended(); };
+  const auto oldest = std::find_if(operations_.begin(), operations_.end(), waits);
+  const std::uint32_t wanted_from = oldest == operations_.end() ? next_operation_ : oldest->first;
+  for (const auto& path : paths_) {
+    if (path) path->want_results_from(wanted_from);
+  }
 }
 
 // What only the whole rank knows.

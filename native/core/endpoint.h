@@ -146,6 +146,8 @@ class Endpoint final : private Outbox {
   std::optional<Drop> dispatch(Time now, const Header& header, std::span<const std::uint8_t> payload, Duration age);
   std::optional<Drop> to_operation(Time now, const Header& header, std::span<const std::uint8_t> payload);
   std::optional<Drop> unpack_to_operation(Time now, Header header, std::span<const std::uint8_t> payload);
+  void stop_unwanted_results(Time now, std::uint16_t peer, std::uint32_t wanted_from);
+  void tell_which_results_are_wanted();
   void count_late(Time now, const Header& header, std::size_t payload_bytes, const EarlyEnds& ends);
   const Parameters& parameters_for(std::uint32_t operation) const;
   OpenOperations::iterator open_operation(Time now, std::uint32_t number, const Operation::Identity& identity,
@@ -179,6 +181,7 @@ class Endpoint final : private Outbox {
   std::vector<std::uint8_t>
       patience_;  // operations that go on without a peer that was away, until it takes part; by rank
   std::vector<std::uint64_t> failed_authentications_;
+  std::vector<std::uint32_t> results_wanted_from_;  // this operation on, by each rank
   DropCounts drops_{};
   Time last_tick_;
   std::uint64_t late_elements_ = 0;      // since the last report

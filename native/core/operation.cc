@@ -90,6 +90,7 @@ void Operation::on_call(Time now, const Call& call) {
   called_at_ = now;
   if (call.deadline > 0) stage_bound_ = call.deadline / num_stages();
   contributions_within_ = call.contributions_within > 0 && !of_group() ? call.contributions_within : stage_bound_;
+  if (of_group()) call_.limit = {};  // its stages are ended one by one
   if (const Identity identity = identity_of(call); identity != identity_) {
     identity_ = identity;  // the report and the announcement speak of what this rank called
     fail(now, Status::mismatch, {identified_by_});
@@ -340,9 +341,9 @@ Time Operation::next_timer() const {
   Time next = called_ ? never : last_packet_at_ + parameters_.duty_limit;
   if (identity_.delivery == Delivery::exact) return !called_ ? next : awaits_groups() ? never : exact_due();
   if (contributions_end_ == StageEnd::open) {
-    return std::min({next, contributions_bound(), early_close_at(Stage::contribution)});
+    return std::min({next, contributions_limit(), early_close_at(Stage::contribution)});
   }
-  return std::min({next, results_bound(), called_ ? early_close_at(Stage::result) : never});
+  return std::min({next, results_limit(), called_ ? early_close_at(Stage::result) : never});
 }
 
 // ---------------------------------------------------------------------------------------------------- groups

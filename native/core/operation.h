@@ -52,6 +52,15 @@ struct StageTiming {
   std::uint32_t sample_us = 0;  // what this stage took the last time, for the peers' median; 0: not known
 };
 
+// Where operations of such a bucket hardly ever take as long as both stages may. Zeros: there is no such limit.
+struct OperationLimit {
+  Duration contributions = 0;  // since the operation opened
+  Duration whole = 0;          // since the call
+  Duration results = 0;        // at least so long since the contributions ended, however long these took
+
+  bool holds() const { return whole > 0; }
+};
+
 struct Call {
   std::uint8_t* data = nullptr;  // gradient in, result out, until the operation is reported
   std::uint32_t count = 0;
@@ -62,6 +71,7 @@ struct Call {
   // How much of the deadline the contributions may take: more than half where others' operations go before this one,
   // and both stages of those come first. 0, or with groups: a stage's share.
   Duration contributions_within = 0;
+  OperationLimit limit;
   bool average = true;  // else the sum
   StageTiming contributions;
   StageTiming results;
@@ -147,6 +157,8 @@ class Operation {
   void on_message_sent(std::uint16_t peer, std::uint32_t message);
   void on_message_finished(std::uint16_t peer, std::uint32_t message);
   void on_peer_gone(Time now, std::uint16_t peer);
+  // It has ended this operation: what it lacks of the results would come too late.
+  void on_results_unwanted(std::uint16_t peer);
   void on_timer(Time now);
   Time next_timer() const;
 
@@ -214,7 +226,8 @@ class Operation {
     std::uint32_t hole_elements = 0;
     Arrival of_contribution;
     Arrival of_result;
-    bool closed = false;    // its owner takes no more contributions
+    bool closed = false;  // its owner takes no more contributions
+    bool wants_results = true;
     bool was_gone = false;  // when the operation opened
     bool away = false;      // not heard, or not dividing alike, by the time the results were closed
     bool heard = false;     // anything of this operation, divided and encoded alike, came from it, even if of no use
@@ -236,6 +249,9 @@ class Operation {
   StageEnd results_verdict(Time now) const;
   Time contributions_bound() const;
   Time results_bound() const;
+  // The bounds, or what is usual if that is less.
+  Time contributions_limit() const;
+  Time results_limit() const;
   Time exact_due() const { return called_at_ + num_stages() * stage_bound_; }
   Time early_close_at(Stage stage) const;
   Time away_at(Stage stage, std::uint16_t peer) const;

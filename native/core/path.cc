@@ -260,6 +260,7 @@ std::optional<Path::Planned> Path::plan_control(Time now) {
   if (ack_at_ <= now && !received_.empty()) {
     Planned planned;
     planned.header = base_header(PacketType::ack);
+    planned.header.operation = results_wanted_from_;
     Ack ack;
     ack.delay = now - largest_received_at_;
     ack.arrived_at = wrapped_microseconds(largest_received_at_);

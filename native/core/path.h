@@ -112,6 +112,8 @@ class Path {
   Time answered_again_at(Duration silence) const { return last_silence_ >= silence ? answered_again_at_ : never; }
   std::uint8_t peer_credit() const { return peer_credit_; }
   void advertise_credit(std::uint8_t credit) { own_credit_ = credit; }
+  // Of operations before this one the peer need not send results any more.
+  void want_results_from(std::uint32_t operation) { results_wanted_from_ = operation; }
   const RttEstimator& rtt() const { return rtt_; }
   const RateController& rate() const { return rate_; }
   double pacing_bytes_per_second() const;
@@ -197,6 +199,7 @@ class Path {
   bool bye_pending_ = false;
   std::uint8_t peer_credit_ = 0;
   std::uint8_t own_credit_ = 0;
+  std::uint32_t results_wanted_from_ = 0;
 };
 
 }  // namespace holdfast

@@ -18,7 +18,8 @@ enum class Status : std::uint8_t {
   mismatch,           // ranks called with different shapes, dtypes or layouts
 };
 
-enum class StageEnd : std::uint8_t { open, complete, early, bound };
+// `limit`: operations of such a bucket hardly ever take as long; `bound`: no stage may last longer.
+enum class StageEnd : std::uint8_t { open, complete, early, limit, bound };
 
 struct StageReport {
   StageEnd end = StageEnd::open;

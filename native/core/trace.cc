@@ -11,7 +11,7 @@ namespace holdfast {
 namespace {
 
 constexpr std::uint64_t magic = 0x484f4c4446415354ull;  // "HOLDFAST"
-constexpr std::uint32_t trace_version = 9;
+constexpr std::uint32_t trace_version = 10;
 
 enum class Kind : std::uint8_t { datagram = 1, call, note, publish, goodbye, timer, fill, report, release, skip };
 
@@ -170,6 +170,10 @@ trace::Called get_call(Decoder& in) {
     stage->sample_us = in.get<std::uint32_t>();
   }
   call.repair_grace = in.get<Duration>();
+  call.contributions_within = in.get<Duration>();
+  for (Duration* limit : {&call.limit.contributions, &call.limit.whole, &call.limit.results}) {
+    *limit = in.get<Duration>();
+  }
   called.input = in.get_bytes();
   if (called.input.size() != call.count * element_bytes(call.format)) in.fail("a call whose input has another length");
   return called;
@@ -298,7 +302,8 @@ void TraceWriter::on_call(Time now, const Call& call) {
   fields.put(now).put(call.count).put(static_cast<std::uint8_t>(call.format)).put(call.layout);
   fields.put(static_cast<std::uint8_t>(call.delivery)).put(call.deadline).put_flag(call.average);
   for (const StageTiming& stage : {call.contributions, call.results}) fields.put(stage.early_wait).put(stage.sample_us);
-  fields.put(call.repair_grace);
+  fields.put(call.repair_grace).put(call.contributions_within);
+  fields.put(call.limit.contributions).put(call.limit.whole).put(call.limit.results);
   fields.put_bytes({call.data, call.count * element_bytes(call.format)});
   write_record(sink_, Kind::call, fields);
 }

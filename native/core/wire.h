@@ -69,11 +69,13 @@ struct Header {
   Format format = Format::bytes;
   std::uint64_t transmission = 0;     // never reused: nonce, round-trip time, loss detection; 48 bits
   std::uint16_t packed_elements = 0;  // on packed elements: how many
-  std::uint32_t operation = 0;        // or the number of a note; see hierarchy.h for the highest bit
-  std::uint32_t layout = 0;           // which parameters in which order; for a note its channel
-  std::uint32_t total = 0;            // elements of the whole bucket or note
-  std::uint32_t offset = 0;           // first element of the payload within the bucket or note
-  std::uint32_t completion_us = 0;    // how long the sender's last stage of this kind took
+  // Or the number of a note; see hierarchy.h for the highest bit. On an ack: of operations before this one its sender
+  // wants no results any more.
+  std::uint32_t operation = 0;
+  std::uint32_t layout = 0;         // which parameters in which order; for a note its channel
+  std::uint32_t total = 0;          // elements of the whole bucket or note
+  std::uint32_t offset = 0;         // first element of the payload within the bucket or note
+  std::uint32_t completion_us = 0;  // how long the sender's last stage of this kind took
   // On the data of a result: how many contributor-elements of this payload its owner did not receive, so that whoever
   // gets it knows exactly what the numbers stand for; between groups also on contributions. On a hole: how many
   // elements from `offset` on are lost. On a note: how far back the oldest note is that its sender has not given up;

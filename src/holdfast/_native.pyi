@@ -102,7 +102,9 @@ class StageEnd(enum.Enum):
 
     early = 2
 
-    bound = 3
+    limit = 3
+
+    bound = 4
 
 class PeerState(enum.Enum):
     """What is known about a peer."""
@@ -379,7 +381,7 @@ class Engine:
         The next call takes part in this operation, if it is later than the next; returns which it is.
         """
 
-    def all_reduce(self, *, data: int, count: int, format: Format, layout: int, exact: bool, deadline_s: float, average: bool, early_wait_s: tuple[float, float] = (-1.0, -1.0), samples_us: tuple[int, int] = (0, 0), repair_grace_s: float = -1.0, contributions_within_s: float = 0.0, number: int | None = None, between_groups: bool = False) -> int:
+    def all_reduce(self, *, data: int, count: int, format: Format, layout: int, exact: bool, deadline_s: float, average: bool, early_wait_s: tuple[float, float] = (-1.0, -1.0), samples_us: tuple[int, int] = (0, 0), repair_grace_s: float = -1.0, contributions_within_s: float = 0.0, limit_s: tuple[float, float, float] = (0.0, 0.0, 0.0), number: int | None = None, between_groups: bool = False) -> int:
         """
         Takes part in the next operation, in place, or in one that was reserved. The memory must stay until the operation is reported.
         """
@@ -666,7 +668,7 @@ class SimBlock:
 class SimCall:
     """What a rank calls a simulated operation with."""
 
-    def __init__(self, *, deadline_s: float, early_wait_s: tuple[float, float] = (-1.0, -1.0), samples_us: tuple[int, int] = (0, 0), credit: int = 0) -> None:
+    def __init__(self, *, deadline_s: float, early_wait_s: tuple[float, float] = (-1.0, -1.0), samples_us: tuple[int, int] = (0, 0), credit: int = 0, limit_s: tuple[float, float, float] = (0.0, 0.0, 0.0)) -> None:
         """
         `deadline_s` is twice t_B. `early_wait_s`: x t_C of each stage; negative: as the scenario says.
         """

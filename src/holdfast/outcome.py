@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-StageEnd = Literal["complete", "early", "bound", "open"]
+StageEnd = Literal["complete", "early", "limit", "bound", "open"]
 
 
 @dataclass(frozen=True)

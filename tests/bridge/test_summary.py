@@ -45,10 +45,10 @@ def test_totals_weigh_by_elements_and_rank_stragglers() -> None:
     assert totals.delivered_ratio == 1.0
     totals.add(outcome(exact=True))
     totals.add(outcome(num_elements=300, delivered_ratio=0.5, contributions_end="bound", peers=(late,)))
-    totals.add(outcome(results_end="early", peers=(late,)))
+    totals.add(outcome(results_end="early", contributions_end="limit", peers=(late,)))
     assert totals.delivered_ratio == pytest.approx((100 + 150 + 100) / 500)
     assert (totals.operations, totals.exact_operations) == (3, 1)
-    assert (totals.ended_early, totals.ended_at_bound) == (1, 1)
+    assert (totals.ended_early, totals.ended_at_limit, totals.ended_at_bound) == (1, 1, 1)
     assert totals.incomplete_by_peer == {3: 2}
 
 

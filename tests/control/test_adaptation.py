@@ -10,6 +10,7 @@ import pytest
 from holdfast.control.adaptation import Adaptation, PacketsSeen, StageSeen
 from holdfast.control.early_timeout import StageEnd
 from holdfast.control.hard_bound import HardBound
+from holdfast.control.operation_limit import TAIL, LimitMs
 
 BYTES = 1 << 20
 KEY = (7, BYTES)
@@ -181,3 +182,40 @@ def test_contributions_behind_another_operation_may_take_until_both_of_its_stage
     ahead_ms = behind.stage_ms - alone.stage_ms
     assert behind.contributions_ms == pytest.approx(2 * ahead_ms + alone.stage_ms)
     assert 2 * behind.stage_ms - behind.contributions_ms == pytest.approx(alone.stage_ms)
+
+
+def test_an_operation_is_limited_once_its_usual_time_is_known() -> None:
+    made = adaptation()
+    assert made.timing(KEY).limit_ms == LimitMs()
+    for _ in range(20):
+        made.observe(KEY, (stage(15.0, 20.0, 15.0), stage(15.0, 20.0, 16.0)), 0.0, ALL_ARRIVED)
+    assert made.timing(KEY).limit_ms.whole == pytest.approx(TAIL * 31.0)
+    assert any(line.startswith("limit: both stages together last 41.5 ms") for line in made.explain())
+
+
+def test_only_the_largest_bucket_alone_is_limited() -> None:
+    made = adaptation()
+    for _ in range(20):
+        made.observe(KEY, (stage(15.0, 20.0, 15.0),) * 2, 0.0, ALL_ARRIVED)
+    assert made.timing(KEY, bytes_ahead=BYTES // 4).limit_ms == LimitMs()
+    assert made.timing((7, BYTES // 2)).limit_ms == LimitMs()
+    # What the ranks agree on now and then goes beside it, and is nothing.
+    assert made.timing(KEY, bytes_ahead=224).limit_ms.whole > 0
+
+
+def test_what_waits_for_a_rank_that_is_away_says_nothing_about_the_usual_time() -> None:
+    made = adaptation()
+    for _ in range(20):
+        made.observe(KEY, (stage(15.0, 20.0, 15.0),) * 2, 0.0, ALL_ARRIVED)
+    before = made.timing(KEY).limit_ms
+    for _ in range(20):
+        without = stage(20.0, 20.0, 20.0, lost=1000)
+        made.observe(KEY, (without, without), 0.0, ALL_ARRIVED)
+    assert made.timing(KEY).limit_ms == before
+
+
+def test_a_stage_cut_at_the_limit_counts_as_long_as_it_would_have_taken() -> None:
+    made = adaptation()
+    cut = dataclasses.replace(stage(15.0, 20.0, 15.0, lost=1000 // 2), end="limit")
+    made.observe(KEY, (stage(10.0, 20.0, 10.0), cut), 0.0, ALL_ARRIVED)
+    assert made.timing(KEY).samples_ms == (10.0, pytest.approx(15.0 * 3000 / 2500))

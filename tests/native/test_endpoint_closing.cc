@@ -113,6 +113,46 @@ std::vector<std::uint64_t> late_elements_when_one_datagram_comes_after(Duration 
   return late;
 }
 
+HF_CASE(who_has_ended_an_operation_is_not_sent_the_rest_of_its_results) {
+  // Rank 1's results never reach rank 0, and are sent again and again.
+  Network network(3);
+  network.join();
+  std::size_t to_rank_0 = 0;
+  network.filter = [&](std::uint16_t from, std::uint16_t to, Bytes& datagram) {
+    Header header;
+    const std::size_t tag_size = tag_bytes_of(network[from].settings().protection);
+    HF_CHECK(!decode(datagram, datagram.size() - header_bytes - tag_size, header));
+    const bool of_the_first = header.stage == Stage::result && header.operation == 0;
+    const bool result = of_the_first && carries_elements(header.type) && from == 1 && to == 0;
+    to_rank_0 += result;
+    return !result;
+  };
+  auto data = gradients(3, 60'000);
+  for (std::uint16_t rank = 0; rank < 3; ++rank) {
+    Parameters parameters;
+    parameters.t_b = 200 * millisecond;
+    parameters.repair_grace = 150 * millisecond;
+    network[rank].publish(parameters);
+    Call call = call_on(data[rank], Delivery::bounded, 400 * millisecond);
+    if (rank == 0) call.limit = {30 * millisecond, 40 * millisecond, 20 * millisecond};
+    network[rank].call(network.now, call);
+  }
+  network.run_for(45 * millisecond);
+  HF_EQUAL(network.reports[0].size(), 1u);
+  HF_CHECK(network.reports[0].at(0).results.end == StageEnd::limit);
+  // It says so with the next acknowledgement that it has a reason to send.
+  auto next = gradients(3, 600);
+  for (std::uint16_t rank = 0; rank < 3; ++rank) {
+    network[rank].call(network.now, call_on(next[rank], Delivery::bounded, 400 * millisecond));
+  }
+  network.run_for(10 * millisecond);
+  const std::size_t by_then = to_rank_0;
+  HF_CHECK(by_then > 0);
+  HF_CHECK(network[1].operation(0) == nullptr);  // nothing of it is owed to anybody
+  network.run_for(300 * millisecond);
+  HF_EQUAL(to_rank_0, by_then);
+}
+
 HF_CASE(elements_that_come_after_an_early_end_are_counted_once) {
   const auto late = late_elements_when_one_datagram_comes_after(100 * millisecond);
   HF_EQUAL(late.size(), 3u);

@@ -260,6 +260,55 @@ HF_CASE(contributions_behind_other_operations_may_take_more_of_the_deadline) {
   HF_EQUAL(quick.operation.next_timer(), 40 * millisecond);
 }
 
+namespace {
+
+// Of at most 60 ms a stage: 35 ms for the contributions, 50 ms for all of it, 20 ms for the results in any case.
+Call limited_call(Bench& bench) {
+  Call call = bench.call_with(120 * millisecond);
+  call.limit = {35 * millisecond, 50 * millisecond, 20 * millisecond};
+  return call;
+}
+
+}  // namespace
+
+HF_CASE(an_operation_ends_when_it_has_taken_longer_than_usual) {
+  Bench bench;
+  bench.operation.on_call(0, limited_call(bench));
+  HF_EQUAL(bench.operation.next_timer(), 35 * millisecond);
+  bench.contribution(10 * millisecond, 1);
+  bench.contribution(10 * millisecond, 2);
+  HF_EQUAL(bench.operation.next_timer(), 50 * millisecond);
+  bench.operation.on_timer(50 * millisecond);
+  HF_CHECK(bench.operation.ended());
+  HF_CHECK(bench.operation.report().contributions.end == StageEnd::complete);
+  HF_CHECK(bench.operation.report().results.end == StageEnd::limit);
+}
+
+HF_CASE(contributions_that_took_all_their_time_leave_the_results_theirs) {
+  Bench bench;
+  bench.operation.on_call(0, limited_call(bench));
+  bench.contribution(10 * millisecond, 1);
+  bench.operation.on_timer(35 * millisecond);
+  HF_CHECK(bench.operation.contributions_closed());
+  HF_EQUAL(bench.operation.next_timer(), 55 * millisecond);
+  bench.operation.on_timer(55 * millisecond);
+  HF_CHECK(bench.operation.ended());
+  HF_CHECK(bench.operation.report().contributions.end == StageEnd::limit);
+  HF_CHECK(bench.operation.report().results.end == StageEnd::limit);
+}
+
+HF_CASE(the_bound_holds_where_it_is_less_than_the_limit) {
+  Bench bench;
+  Call call = limited_call(bench);
+  call.deadline = 60 * millisecond;
+  bench.operation.on_call(0, call);
+  HF_EQUAL(bench.operation.next_timer(), 30 * millisecond);
+  bench.operation.on_timer(30 * millisecond);
+  bench.operation.on_timer(50 * millisecond);
+  HF_CHECK(bench.operation.ended());
+  HF_CHECK(bench.operation.report().contributions.end == StageEnd::bound);
+}
+
 HF_CASE(a_late_wake_up_does_not_extend_the_deadline) {
   Bench bench;
   bench.call(0, 60 * millisecond);

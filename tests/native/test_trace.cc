@@ -19,7 +19,7 @@ struct Recorded {
   OperationReport report;
 };
 
-Recorded record() {
+Recorded record(const OperationLimit& limit = {}, Duration contributions_within = 0) {
   EndpointSettings settings;
   settings.num_ranks = 2;
   settings.peers.resize(2);
@@ -46,6 +46,8 @@ Recorded record() {
         Call call;
         call.data = reinterpret_cast<std::uint8_t*>(gradients[rank].data());
         call.count = 5000;
+        call.limit = limit;
+        call.contributions_within = contributions_within;
         if (rank == 0) writer.on_call(now, call);
         ends[rank].call(now, call);
         if (rank == 0) {
@@ -96,6 +98,15 @@ HF_CASE(a_replayed_trace_does_the_same_again) {
   HF_EQUAL(replayed.reports.front().delivered, recorded.report.delivered);
   HF_CHECK(replayed.reports.front().missing == recorded.report.missing);
   HF_EQUAL(replay(recorded.trace).digest, replayed.digest);
+}
+
+HF_CASE(what_a_call_says_about_its_times_is_replayed) {
+  const Recorded limited = record({8 * millisecond, 12 * millisecond, 3 * millisecond});
+  HF_CHECK(limited.report.contributions.end == StageEnd::limit && limited.report.results.end == StageEnd::limit);
+  HF_EQUAL(replay(limited.trace).divergence, "");
+  const Recorded generous = record({}, 30 * millisecond);
+  HF_CHECK(generous.report.contributions.elapsed >= 30 * millisecond);
+  HF_EQUAL(replay(generous.trace).divergence, "");
 }
 
 HF_CASE(a_replay_that_differs_says_where) {

@@ -29,6 +29,15 @@ def test_bound_says_since_when_and_who_is_missing() -> None:
     ]
 
 
+def test_limit_says_how_long_and_who_is_missing() -> None:
+    cut = dataclasses.replace(CUT_OFF, contributions_end="limit", results_end="limit")
+    passed = "and operations hardly ever take as long; missing: rank 2"
+    assert reasons(cut) == [
+        f"limit: 50.0 ms had passed since the operation opened, {passed} (75.0% missing)",
+        f"limit: {cut.ended_ms - cut.called_ms:.1f} ms had passed since this rank called, {passed} (nothing came)",
+    ]
+
+
 def test_bound_before_the_own_call() -> None:
     late = dataclasses.replace(CUT_OFF, called_ms=70.0, elapsed_ms=50.0)
     first, second = reasons(late)
@@ -99,6 +108,10 @@ def test_stages_follow_each_other_on_one_clock() -> None:
     [
         (QUIET, "nobody in particular: the contributions of 2 peers were in by 22.0 ms, within 2.0 ms of each other"),
         (CUT_OFF, "rank 2 (75.0% missing), in the contributions, until the bound"),
+        (
+            dataclasses.replace(CUT_OFF, contributions_end="limit"),
+            "rank 2 (75.0% missing), in the contributions, until the limit",
+        ),
         (GIVEN_UP, "nobody in particular: the contributions of 2 peers were in by 22.0 ms, within 2.0 ms of each other"),
         (
             dataclasses.replace(GIVEN_UP, contributions_ms=42.0, elapsed_ms=55.0, early_wait_ms=(20.0, 5.0)),

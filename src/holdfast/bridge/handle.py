@@ -330,6 +330,7 @@ class Handle:
             elapsed_max_ms=elapsed[-1] if elapsed else 0.0,
             deadline_ms=2 * adaptation.t_b_ms if (adaptation := self._reducer.adaptation) else None,
             ended_early=self._totals.ended_early,
+            ended_at_limit=self._totals.ended_at_limit,
             ended_at_bound=self._totals.ended_at_bound,
             incomplete_by_peer=dict(self._totals.incomplete_by_peer),
             bytes_sent=sum(peer.bytes_sent for peer in snapshot.peers),

@@ -22,6 +22,8 @@ class Summary:
     elapsed_max_ms: float
     deadline_ms: float | None
     ended_early: int
+    ended_at_limit: int
+    """Took longer than operations usually do, and were not waited for any longer."""
     ended_at_bound: int
     incomplete_by_peer: Mapping[int, int]
     """How many operations each peer did not deliver in full: the ranking of stragglers."""
@@ -44,6 +46,7 @@ class Totals:
         self.operations = 0
         self.exact_operations = 0
         self.ended_early = 0
+        self.ended_at_limit = 0
         self.ended_at_bound = 0
         self.incomplete_by_peer: dict[int, int] = {}
         self._elements = 0
@@ -54,6 +57,7 @@ class Totals:
         self.exact_operations += outcome.exact
         ends = (outcome.contributions_end, outcome.results_end)
         self.ended_early += "early" in ends
+        self.ended_at_limit += "limit" in ends
         self.ended_at_bound += "bound" in ends
         for rank in outcome.late_peers:
             self.incomplete_by_peer[rank] = self.incomplete_by_peer.get(rank, 0) + 1

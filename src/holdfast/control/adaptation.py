@@ -15,9 +15,12 @@ from holdfast.control.early_timeout import EarlyTimeout, StageEnd, stage_sample_
 from holdfast.control.early_wait import EarlyWait
 from holdfast.control.hard_bound import HardBound
 from holdfast.control.incast import Incast
+from holdfast.control.operation_limit import LimitMs, OperationLimit
 from holdfast.control.recalibration import WIDENING, Recalibration
 
 LEAST_REPAIR_MS = 20.0
+NEGLIGIBLE_RATIO = 0.01
+"""Of a bucket's bytes: what ranks agree on now and then is under way beside it, and changes nothing for it."""
 
 BucketKey = tuple[int, int]
 """Layout and bytes: what is the same bucket, whatever its index."""
@@ -31,6 +34,8 @@ class Timing:
     """t_B."""
     contributions_ms: float
     """Of both stages' time, so much for the first: all of t_B, and more where other operations go before this one."""
+    limit_ms: LimitMs
+    """Of both stages together, where that is less."""
     early_wait_ms: tuple[float, float]
     """x t_C, for contributions and results."""
     samples_ms: tuple[float, float]
@@ -122,6 +127,7 @@ class Adaptation:
         self._most_credit = most_credit
         self._buckets: dict[BucketKey, _Bucket] = {}
         self._margin = BoundMargin(bound.t_b_ms, bound.floor_ms)
+        self._limit = OperationLimit()
         self._change = NetworkChange()
         self._recalibration: Recalibration | None = None
 
@@ -147,11 +153,14 @@ class Adaptation:
     def timing(self, key: BucketKey, bytes_ahead: int = 0) -> Timing:
         """`bytes_ahead`: of operations that began before and are still under way; the network serves those first."""
         stage_ms, contributions_ms = self._bounds_ms(key, bytes_ahead)
+        limit_ms = self._limit_ms(key, bytes_ahead)
         bucket = self._buckets.setdefault(key, _Bucket(stage_ms))
         contributions, results = (self._early_wait.wait_ms(early.t_c_ms) for early in bucket.early)
         # A small bucket's results take no time at all; what one of them takes that has to be sent again is a round trip.
         repair_grace_ms = self._repair_grace_ratio * max(bucket.early[1].t_c_ms, LEAST_REPAIR_MS)
-        return Timing(stage_ms, contributions_ms, (contributions, results), bucket.samples_ms, repair_grace_ms)
+        return Timing(
+            stage_ms, contributions_ms, limit_ms, (contributions, results), bucket.samples_ms, repair_grace_ms
+        )
 
     def observe(
         self,
@@ -164,7 +173,7 @@ class Adaptation:
         """One operation has ended. `late_ratio`: the share of one that arrived since the last, after its close."""
         stage_ms, contributions_ms = self._bounds_ms(key, bytes_ahead)
         bucket = self._buckets.setdefault(key, _Bucket(stage_ms))
-        samples = []
+        announced_ms, samples = bucket.samples_ms, []
         for stage, bound_ms, early in zip(stages, (contributions_ms, stage_ms), bucket.early, strict=True):
             sample_ms = stage_sample_ms(stage.end, stage.elapsed_ms, bound_ms, stage.received, stage.expected)
             early.update(sample_ms, stage.samples_ms)
@@ -173,8 +182,17 @@ class Adaptation:
         self._early_wait.observe(late_ratio)
         hit_bound = any(stage.end == "bound" for stage in stages)
         self._incast.observe(packets.lost_ratio, packets.expected, hit_bound=hit_bound)
-        if key[1] == self.bound.num_bytes and not bytes_ahead:
-            self._observe_change(bucket, stages)
+        if self._teaches(key, bytes_ahead):
+            self._observe_change(bucket, stages, announced_ms)
+
+    def _teaches(self, key: BucketKey, bytes_ahead: int) -> bool:
+        """Only the largest bucket, alone: small ones, between others, do not scale with their bytes."""
+        return key[1] == self.bound.num_bytes and bytes_ahead < NEGLIGIBLE_RATIO * key[1]
+
+    def _limit_ms(self, key: BucketKey, bytes_ahead: int) -> LimitMs:
+        if self._limit.ms is None or self._recalibration is not None or not self._teaches(key, bytes_ahead):
+            return LimitMs()
+        return LimitMs.of(max(2 * self.bound.floor_ms, self._limit.ms))
 
     def _bounds_ms(self, key: BucketKey, bytes_ahead: int) -> tuple[float, float]:
         """Of a stage, and of the first one: both stages of what goes before may be over only when the own contributions
@@ -183,13 +201,15 @@ class Adaptation:
         return stage_ms, 2 * stage_ms - self._stage_ms(key, 0)
 
     def _stage_ms(self, key: BucketKey, bytes_ahead: int) -> float:
-        # Only the largest bucket teaches that less will do: small ones, between others, do not scale with their bytes.
+        # Only the largest bucket teaches that less will do.
         ratio = self._widening if key[1] == self.bound.num_bytes else max(1.0, self._widening)
         return self.bound.stage_ms(key[1] + bytes_ahead) * ratio
 
-    def _observe_change(self, bucket: _Bucket, stages: Sequence[StageSeen]) -> None:
+    def _observe_change(self, bucket: _Bucket, stages: Sequence[StageSeen], announced_ms: tuple[float, float]) -> None:
+        """`announced_ms`: what this rank told the others that its stages took in the operation before."""
         if self._recalibration is None:
             self._observe_margin(stages)
+            self._observe_limit(stages, announced_ms)
             hit_bound = any(stage.end == "bound" for stage in stages)
             t_c_ms = sum(early.t_c_ms for early in bucket.early)
             if self._change.observe(hit_bound=hit_bound, t_c_ms=t_c_ms) is not None:
@@ -198,6 +218,7 @@ class Adaptation:
             before, self.bound = self.bound, self._recalibration.bound(self.bound)
             self._change.recalibrated(before.t_b_ms, self.bound.t_b_ms)
             self._recalibration, self._margin = None, BoundMargin(self.bound.t_b_ms, self.bound.floor_ms)
+            self._limit = OperationLimit()
 
     def _observe_margin(self, stages: Sequence[StageSeen]) -> None:
         if stages[0].before_call or not stages[0].expected:
@@ -209,12 +230,20 @@ class Adaptation:
             if stage.tells_pace:
                 self._margin.observe(index, elapsed_ms=stage.elapsed_ms, cut_ratio=stage.cut_ratio)
 
+    def _observe_limit(self, stages: Sequence[StageSeen], announced_ms: tuple[float, float]) -> None:
+        if not all(stage.tells_pace for stage in stages):
+            return
+        by_peer = zip(*(stage.samples_ms for stage in stages), strict=True)
+        took_ms = [sum(announced_ms), *(both[0] + both[1] for both in by_peer if both[0] and both[1])]
+        self._limit.observe(took_ms, cut=any(stage.end == "limit" for stage in stages))
+
     def explain(self) -> list[str]:
         standing = self._change if self._recalibration is None else self._recalibration
         changes = [f"network: {standing.explain()}"] if self.bound.num_bytes else []
         lines = [
             f"bound: neither stage of an operation, contributions or results, lasts longer than t_B; {self.bound.reason}"
             + self._margin.explain(),
+            f"limit: {self._limit.explain()}",
             *changes,
             "early end: a stage ends sooner when the last percentile of every sender has begun to come and then nothing "
             f"new comes for a share x of t_C, what the stage usually takes; {self._early_wait.explain()}",

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from statistics import median
 from typing import Literal
 
-StageEnd = Literal["complete", "early", "bound"]
-"""How a stage ended: everything came; silence after the last percentile; t_B."""
+StageEnd = Literal["complete", "early", "limit", "bound"]
+"""How a stage ended: everything came; silence after the last percentile; more than operations usually take; t_B."""
 
 ALPHA = 0.95
 """Weight of the newest median; the paper's figure."""

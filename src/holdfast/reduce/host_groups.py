@@ -61,6 +61,7 @@ class Way(Protocol):
         samples_us: tuple[int, int] = ...,
         repair_grace_s: float = ...,
         contributions_within_s: float = ...,
+        limit_s: tuple[float, float, float] = ...,
     ) -> int: ...
 
     def has_ended(self, operation: int) -> bool: ...

@@ -416,9 +416,10 @@ class TransposeAllReduce:
 
 
 def _announced(timing: Timing) -> dict[str, Any]:
-    waits, samples = timing.early_wait_ms, timing.samples_ms
+    waits, samples, limit = timing.early_wait_ms, timing.samples_ms, timing.limit_ms
     return {
         "contributions_within_s": timing.contributions_ms / 1e3,
+        "limit_s": (limit.contributions / 1e3, limit.whole / 1e3, limit.results / 1e3),
         "early_wait_s": (waits[0] / 1e3, waits[1] / 1e3),
         "samples_us": (_microseconds(samples[0]), _microseconds(samples[1])),
         "repair_grace_s": timing.repair_grace_ms / 1e3,

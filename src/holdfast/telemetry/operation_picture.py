@@ -30,6 +30,7 @@ _ALARMING_SHARE = 0.05
 _ENDED: dict[StageEnd, str] = {
     "complete": "complete",
     "early": "ended early",
+    "limit": "cut off at the limit",
     "bound": "cut off by the bound",
     "open": "not ended",
 }
@@ -55,7 +56,8 @@ _STYLE = """
   .call { fill: var(--ink); }
   .grid { stroke: var(--grid); }
   .end { stroke: var(--ink); stroke-width: 1.5; }
-  .end.bound { stroke: var(--alarm); stroke-width: 2; }
+  .end.bound, .end.limit { stroke: var(--alarm); stroke-width: 2; }
+  .end.limit { stroke-dasharray: 4 3; }
   .end.early { stroke-dasharray: 4 3; }
 """
 
@@ -207,7 +209,8 @@ def _legend() -> list[str]:
     for end, text, width in (
         ("complete", "all came", 76),
         ("early", "ended early", 90),
-        ("bound", "ended at the bound", 0),
+        ("limit", "at the limit", 88),
+        ("bound", "at the bound", 0),
     ):
         pieces.append(f'<line class="end {end}" x1="{x:g}" x2="{x:g}" y1="62" y2="75"/>')
         pieces.append(_text(x + 8, 73, text, "row soft"))

@@ -99,11 +99,12 @@ def what_held_it_up(outcome: Outcome) -> str:
     contributions, results = stages_of(outcome)
     waited_ms = contributions.ended_ms - min(outcome.called_ms, contributions.ended_ms)
     stage = contributions if _AS_LONG_RATIO * waited_ms >= results.lasted_ms else results
-    if stage.end == "bound" and len(stage.arrivals) > 1 and all(each.share < 0.5 for each in stage.arrivals):
+    cut_off = stage.end in ("limit", "bound")
+    if cut_off and len(stage.arrivals) > 1 and all(each.share < 0.5 for each in stage.arrivals):
         return f"rank {outcome.rank}'s own network, or those of all others: little or nothing came from any of them"
     waited_in_vain_ms = stage.ended_ms - _quiet_since_ms(outcome, stage.name, stage.arrivals)
-    if stage.end == "bound" and stage.missing:
-        return f"{_named(stage.missing)}, in the {stage.name}, until the bound"
+    if cut_off and stage.missing:
+        return f"{_named(stage.missing)}, in the {stage.name}, until the {stage.end}"
     if stage.end == "early" and waited_in_vain_ms > _ONE_IS_TO_BLAME_RATIO * stage.lasted_ms:
         return f"{_named(stage.missing)}, in the {stage.name}, until it was given up"
     return _last_to_come(stage)
@@ -142,6 +143,8 @@ def _reason(outcome: Outcome, name: StageName, end: StageEnd, ended_ms: float, a
         return _why_complete(outcome, name, arrivals)
     if end == "early":
         return _why_early(outcome, name, ended_ms, arrivals)
+    if end == "limit":
+        return _why_limit(outcome, name, ended_ms, arrivals)
     if end == "bound":
         return _why_bound(outcome, name, arrivals)
     return "did not end"
@@ -199,11 +202,22 @@ def _why_bound(outcome: Outcome, name: StageName, arrivals: Sequence[Arrival]) -
     else:
         begin = "this rank called" if outcome.called_ms > outcome.contributions_ms else "the contributions ended"
         passed = f"t_B, {t_b_ms:.1f} ms, had passed since {begin}"
-    absent = [arrival for arrival in arrivals if not arrival.complete]
-    missing = f"; missing: {_named(absent)}" if absent else ""
     had_not_called = name == "contributions" and outcome.called_ms > outcome.contributions_ms
     own = "; this rank had not called yet" if had_not_called else ""
-    return f"bound: {passed}{missing}{own}"
+    return f"bound: {passed}{_missing(arrivals)}{own}"
+
+
+def _why_limit(outcome: Outcome, name: StageName, ended_ms: float, arrivals: Sequence[Arrival]) -> str:
+    since, began_ms = (
+        ("the operation opened", 0.0) if name == "contributions" else ("this rank called", outcome.called_ms)
+    )
+    passed = f"{ended_ms - began_ms:.1f} ms had passed since {since}, and operations hardly ever take as long"
+    return f"limit: {passed}{_missing(arrivals)}"
+
+
+def _missing(arrivals: Sequence[Arrival]) -> str:
+    absent = [arrival for arrival in arrivals if not arrival.complete]
+    return f"; missing: {_named(absent)}" if absent else ""
 
 
 def _last_to_come(stage: Stage) -> str:

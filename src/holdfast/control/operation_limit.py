@@ -1,0 +1,84 @@
+"""How long an operation may take as a whole, where that is less than both of its stages may last.
+
+t_B bounds a stage, and two stages of that length are three times what an operation usually takes where results stream
+while contributions still arrive. So t_B ends what waits for a rank that is away, but it does not keep operations alike:
+where neighbours take a port for a while, one rank's results come in long after all others have theirs.
+
+The limit is TAIL times what an operation usually takes until its last rank has it. What it cuts off is mostly the end of
+one rank's results, which is mended as after any loss. It is longer where more than one operation in ten would take
+longer still: a network whose tails are the rule keeps its tails and not its gaps. Each rank announces how long its
+stages took; one that was cut counts as long as it would have taken at its pace. If several in a row are cut here, it is
+not a tail but another network, or another neighbour that stays: what is usual is learnt anew, and only t_B holds
+meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
+from holdfast.control.hard_bound import nearest_rank
+
+TAIL = 1.34
+"""Operations are held to p99 / p50 of at most 1.5 on networks with tails; some more are needed where the contributions
+take all that they may, and ranks wake late now and then."""
+PERCENTILE = 90
+CONTRIBUTIONS_SHARE = 0.7
+"""Of the limit, so much for the contributions, and at least RESULTS_SHARE for the results after that: when a rank stops
+sending in the midst of an operation, all of them may still be to come, and nobody else is to lose them."""
+RESULTS_SHARE = 0.37
+REMEMBERED_OPERATIONS = 200
+LEAST_OPERATIONS = 10
+"""Before that nothing is usual."""
+CUT_IN_A_ROW = 4
+
+
+@dataclass(frozen=True)
+class LimitMs:
+    contributions: float = 0.0
+    """Since the operation opened."""
+    whole: float = 0.0
+    """Since this rank called; 0: there is no limit."""
+    results: float = 0.0
+    """At least so long since the contributions ended, whatever they took."""
+
+    @classmethod
+    def of(cls, whole_ms: float) -> LimitMs:
+        return cls(CONTRIBUTIONS_SHARE * whole_ms, whole_ms, RESULTS_SHARE * whole_ms)
+
+
+class OperationLimit:
+    def __init__(self) -> None:
+        self._took_ms: deque[float] = deque(maxlen=REMEMBERED_OPERATIONS)
+        self._num_cut_in_a_row = 0
+        self.ms: float | None = None
+        """None: not known yet."""
+
+    def observe(self, announced_ms: Iterable[float], *, cut: bool) -> None:
+        """One operation to which every rank had something to say. `announced_ms`: what the one before took each of
+        them. `cut`: this one ended at the limit here."""
+        self._num_cut_in_a_row = self._num_cut_in_a_row + 1 if cut else 0
+        if self._num_cut_in_a_row == CUT_IN_A_ROW:
+            self._took_ms.clear()
+            self._num_cut_in_a_row = 0
+        self._took_ms.append(max(announced_ms))
+        enough = len(self._took_ms) >= LEAST_OPERATIONS
+        self.ms = max(TAIL * median(self._took_ms), self._percentile_ms) if enough else None
+
+    @property
+    def _percentile_ms(self) -> float:
+        return sorted(self._took_ms)[nearest_rank(PERCENTILE, len(self._took_ms))]
+
+    def explain(self) -> str:
+        if self.ms is None:
+            return "both stages together have no limit of their own yet"
+        usual_ms = median(self._took_ms)
+        at_tail = self.ms == TAIL * usual_ms
+        why = (
+            f"{TAIL:g} times the usual {usual_ms:.1f} ms"
+            if at_tail
+            else f"{PERCENTILE} % of the operations took no more"
+        )
+        return f"both stages together last {self.ms:.1f} ms at most: {why}, until the last rank had the result"
