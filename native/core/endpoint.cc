@@ -380,7 +380,8 @@ void Endpoint::tell_which_results_are_wanted() {
   if (!hierarchy_.flat()) return;
   const auto waits = [](const auto& open) { return open.second->called() && !open.second->ended(); };
   const auto oldest = std::find_if(operations_.begin(), operations_.end(), waits);
-  const std::uint32_t wanted_from = oldest == operations_.end() ? next_operation_ : oldest->first;
+  const std::uint32_t to_come = reserved_.empty() ? next_operation_ : *reserved_.begin();
+  const std::uint32_t wanted_from = oldest == operations_.end() ? to_come : std::min(to_come, oldest->first);
   for (const auto& path : paths_) {
     if (path) path->want_results_from(wanted_from);
   }

@@ -131,6 +131,9 @@ class Endpoint final : private Outbox {
   }
   void note_part(Time now, std::uint16_t peer, bool took_part, Duration stage_bound) override;
   bool is_coming_back(std::uint16_t peer) const override { return patience_[peer] != 0; }
+  bool wants_results(std::uint16_t peer, std::uint32_t operation) const override {
+    return operation >= results_wanted_from_[peer];
+  }
   bool may_hold_early(std::size_t bytes) const override;
   std::uint8_t credit_of(std::uint16_t peer) const override;
 

@@ -341,9 +341,9 @@ Time Operation::next_timer() const {
   Time next = called_ ? never : last_packet_at_ + parameters_.duty_limit;
   if (identity_.delivery == Delivery::exact) return !called_ ? next : awaits_groups() ? never : exact_due();
   if (contributions_end_ == StageEnd::open) {
-    return std::min({next, contributions_limit(), early_close_at(Stage::contribution)});
+    return std::min({next, contributions_end_by(), early_close_at(Stage::contribution)});
   }
-  return std::min({next, results_limit(), called_ ? early_close_at(Stage::result) : never});
+  return std::min({next, results_end_by(), called_ ? early_close_at(Stage::result) : never});
 }
 
 // ---------------------------------------------------------------------------------------------------- groups

@@ -53,7 +53,7 @@ struct StageTiming {
 };
 
 // Where operations of such a bucket hardly ever take as long as both stages may. Zeros: there is no such limit.
-struct OperationLimit {
+struct TimeLimit {
   Duration contributions = 0;  // since the operation opened
   Duration whole = 0;          // since the call
   Duration results = 0;        // at least so long since the contributions ended, however long these took
@@ -71,7 +71,7 @@ struct Call {
   // How much of the deadline the contributions may take: more than half where others' operations go before this one,
   // and both stages of those come first. 0, or with groups: a stage's share.
   Duration contributions_within = 0;
-  OperationLimit limit;
+  TimeLimit limit;
   bool average = true;  // else the sum
   StageTiming contributions;
   StageTiming results;
@@ -118,6 +118,8 @@ class Outbox {
   virtual void note_part(Time now, std::uint16_t peer, bool took_part, Duration stage_bound) = 0;
   // Was it away, and has it taken part in nothing since?
   virtual bool is_coming_back(std::uint16_t peer) const = 0;
+  // Or has it ended this operation, so that results would come too late?
+  virtual bool wants_results(std::uint16_t peer, std::uint32_t operation) const = 0;
   // Asks for memory on behalf of an operation the own rank has not called yet.
   virtual bool may_hold_early(std::size_t bytes) const = 0;
   virtual std::uint8_t credit_of(std::uint16_t peer) const = 0;
@@ -157,7 +159,7 @@ class Operation {
   void on_message_sent(std::uint16_t peer, std::uint32_t message);
   void on_message_finished(std::uint16_t peer, std::uint32_t message);
   void on_peer_gone(Time now, std::uint16_t peer);
-  // It has ended this operation: what it lacks of the results would come too late.
+  // It does not want the results any more (`Outbox::wants_results`).
   void on_results_unwanted(std::uint16_t peer);
   void on_timer(Time now);
   Time next_timer() const;
@@ -226,8 +228,7 @@ class Operation {
     std::uint32_t hole_elements = 0;
     Arrival of_contribution;
     Arrival of_result;
-    bool closed = false;  // its owner takes no more contributions
-    bool wants_results = true;
+    bool closed = false;    // its owner takes no more contributions
     bool was_gone = false;  // when the operation opened
     bool away = false;      // not heard, or not dividing alike, by the time the results were closed
     bool heard = false;     // anything of this operation, divided and encoded alike, came from it, even if of no use
@@ -250,8 +251,8 @@ class Operation {
   Time contributions_bound() const;
   Time results_bound() const;
   // The bounds, or what is usual if that is less.
-  Time contributions_limit() const;
-  Time results_limit() const;
+  Time contributions_end_by() const;
+  Time results_end_by() const;
   Time exact_due() const { return called_at_ + num_stages() * stage_bound_; }
   Time early_close_at(Stage stage) const;
   Time away_at(Stage stage, std::uint16_t peer) const;

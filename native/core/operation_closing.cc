@@ -14,7 +14,8 @@ constexpr Duration shortest_overtaking = 500 * microsecond;
 
 }  // namespace
 
-// The stage state machine of OptiReduce 4.4: complete, early by the last-percentile rule, or at the bound.
+// The stage state machine of OptiReduce 4.4: complete, early by the last-percentile rule, at the limit of what is
+// usual, or at the bound.
 StageEnd Operation::contributions_verdict(Time now) const {
   bool complete = called_;
   for (const std::uint16_t peer : part_.team) {
@@ -23,7 +24,7 @@ StageEnd Operation::contributions_verdict(Time now) const {
   }
   if (complete) return StageEnd::complete;
   if (identity_.delivery == Delivery::exact) return StageEnd::open;
-  if (now >= contributions_limit()) return now >= contributions_bound() ? StageEnd::bound : StageEnd::limit;
+  if (now >= contributions_end_by()) return now >= contributions_bound() ? StageEnd::bound : StageEnd::limit;
   return now >= early_close_at(Stage::contribution) ? StageEnd::early : StageEnd::open;
 }
 
@@ -36,7 +37,7 @@ StageEnd Operation::results_verdict(Time now) const {
   }
   if (complete) return StageEnd::complete;
   if (identity_.delivery == Delivery::exact) return StageEnd::open;
-  if (now >= results_limit()) return now >= results_bound() ? StageEnd::bound : StageEnd::limit;
+  if (now >= results_end_by()) return now >= results_bound() ? StageEnd::bound : StageEnd::limit;
   return now >= early_close_at(Stage::result) ? StageEnd::early : StageEnd::open;
 }
 
@@ -55,12 +56,12 @@ Time Operation::results_bound() const {
   return std::min(std::max(contributions_closed_at_, called_at_) + stage_bound_, called_at_ + 2 * stage_bound_);
 }
 
-Time Operation::contributions_limit() const {
+Time Operation::contributions_end_by() const {
   const Time bound = contributions_bound();
   return called_ && call_.limit.holds() ? std::min(bound, opened_at_ + call_.limit.contributions) : bound;
 }
 
-Time Operation::results_limit() const {
+Time Operation::results_end_by() const {
   const Time bound = results_bound();
   if (bound == never || !call_.limit.holds()) return bound;
   const Time begun_at = std::max(contributions_closed_at_, called_at_);
@@ -184,7 +185,7 @@ void Operation::stream_growing() {
 void Operation::close_contributions(Time now, StageEnd end) {
   contributions_end_ = end;
   contributions_closed_at_ = now;
-  if (end == StageEnd::early) early_ends_.contributions_until = contributions_limit();
+  if (end == StageEnd::early) early_ends_.contributions_until = contributions_end_by();
   has_own_ = called_;
   const std::uint8_t* own = called_ ? call_.data + own_shard_.begin * element_bytes(identity_.format) : nullptr;
   own_result_ = sum_.finish(own, identity_.average);
@@ -214,7 +215,7 @@ void Operation::publish_own_result(Time now) {
 void Operation::close_results(Time now, StageEnd stage_end) {
   results_end_ = stage_end;
   // Where lost results are sent again, the grace decided, not the silence that x stands for.
-  if (stage_end == StageEnd::early && repair_grace() == 0) early_ends_.results_until = results_limit();
+  if (stage_end == StageEnd::early && repair_grace() == 0) early_ends_.results_until = results_end_by();
   const bool heard_anybody = std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.heard; });
   const bool tells = heard_anybody && called_ && identity_.delivery != Delivery::exact;
   for (const std::uint16_t peer : part_.team) {

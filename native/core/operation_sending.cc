@@ -27,7 +27,7 @@ void Operation::continue_turns(Stage stage) {
     const std::uint16_t peer = team.rank_at(peer_of_turn(team.place_of(rank_), ++turns.started, team.size));
     const bool pointless =
         !outbox_.is_alive(peer) || (contributions ? peers_[peer].closed || peers_[peer].shard.size() == 0
-                                                  : !peers_[peer].wants_results || own_shard_.size() == 0);
+                                                  : !outbox_.wants_results(peer, number_) || own_shard_.size() == 0);
     if (pointless) continue;
     ++turns.unsent;
     contributions ? send_contribution(peer) : send_result(peer);
@@ -119,8 +119,6 @@ void Operation::stop_sending(std::uint16_t peer, Sending& sending, Turns& turns)
 }
 
 void Operation::on_results_unwanted(std::uint16_t peer) {
-  if (identity_.delivery == Delivery::exact) return;  // it has them all, or there are none
-  peers_[peer].wants_results = false;
   if (peers_[peer].result_sending.message == 0) return;
   stop_sending(peer, peers_[peer].result_sending, result_turns_);
   continue_turns(Stage::result);

@@ -105,6 +105,7 @@ class Run final : Outbox {
   Time answered_again_at(std::uint16_t, Duration) const override { return never; }
   void note_part(Time, std::uint16_t, bool, Duration) override {}
   bool is_coming_back(std::uint16_t) const override { return false; }
+  bool wants_results(std::uint16_t, std::uint32_t) const override { return true; }
   bool may_hold_early(std::size_t bytes) const override {
     const bool room = operation_.early_bytes() + bytes <= early_room_;
     refused_room_ = refused_room_ || !room;
@@ -145,6 +146,10 @@ class Run final : Outbox {
     call.layout = input_.rarely() ? layout + 1 : layout;
     call.average = setting_.identity.average;
     call.deadline = input_.flag() ? 0 : Duration{input_.between(1, 100)} * millisecond;
+    if (input_.rarely()) {
+      const Duration whole = Duration{input_.between(1, 100)} * millisecond;
+      call.limit = {whole * 2 / 3, whole, whole / 3};
+    }
     called_differently_ = call.layout != layout;
     stage_bound_ = call.deadline > 0 ? call.deadline / 2 : setting_.parameters.t_b;
     called_at_ = now_;

@@ -168,6 +168,7 @@ class Attack {
     open.call.average = !input_.rarely();
     open.deadline = open.call.delivery == Delivery::exact ? exact_deadline : 2 * t_b;
     open.call.deadline = open.call.delivery == Delivery::exact ? exact_deadline : 0;
+    if (input_.rarely()) open.call.limit = {t_b / 2, t_b, t_b / 4};
     const Bytes gradient = elements_of(open.call.format, 0, open.call.count,
                                        [this](std::uint32_t i) { return gradient_at(settings_.rank, i); });
     open.memory = std::make_unique<std::uint8_t[]>(gradient.size());
@@ -201,6 +202,7 @@ class Attack {
     const Ack ack{.receive_window = 1 << 16, .ranges = {{0, sent - 1}}};
     Header header;
     header.type = PacketType::ack;
+    if (input_.rarely()) header.operation = input_.below(2 * max_calls);
     say(peer, {header, encode(ack)});
   }
   void repeat() {

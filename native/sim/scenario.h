@@ -43,6 +43,7 @@ struct Scenario {
   std::int64_t num_notes = 3;
   std::int64_t max_note_bytes = 20000;
   double note_deadline_ms = 4000;
+  double limited_ratio = 0;        // of bounded calls that are to end before their bound
   double announce_ratio = 0;       // of bounded calls that announce how long their stages took the last time
   std::int64_t later_credit = -1;  // handed out from operation `later_credit_from` on; -1: the credit stays
   std::int64_t later_credit_from = 0;
@@ -133,6 +134,7 @@ void for_each_field(AnyScenario& scenario, Visit visit) {
   HF_FIELD(num_notes);
   HF_FIELD(max_note_bytes);
   HF_FIELD(note_deadline_ms);
+  HF_FIELD(limited_ratio);
   HF_FIELD(announce_ratio);
   HF_FIELD(later_credit);
   HF_FIELD(later_credit_from);

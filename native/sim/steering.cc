@@ -20,6 +20,11 @@ CallChoice ScenarioSteering::choose(std::uint16_t rank, const PlannedOperation& 
     choice.contributions.sample_us = static_cast<std::uint32_t>(1 + random.below(longest_sample_us));
     choice.results.sample_us = static_cast<std::uint32_t>(1 + random.below(longest_sample_us));
   }
+  // From one that is over when the call is made to one that is hardly ever met.
+  if (operation.delivery == Delivery::bounded && random.chance(scenario_.limited_ratio)) {
+    const Duration whole = 1 + static_cast<Duration>(random.below(static_cast<std::uint64_t>(operation.deadline)));
+    choice.limit = {whole * 2 / 3, whole, whole / 3};
+  }
   return choice;
 }
 

@@ -15,7 +15,7 @@ struct CallChoice {
   Duration deadline = 0;  // twice t_B
   StageTiming contributions;
   StageTiming results;
-  OperationLimit limit;
+  TimeLimit limit;
   std::optional<std::uint8_t> credit;  // handed out from this call on, with t_B; none: as published
 };
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from holdfast.control.adaptation import Adaptation, PacketsSeen, StageSeen
+from holdfast.control.adaptation import Adaptation, PacketsSeen, StageSeen, Timing
 from holdfast.control.early_timeout import StageEnd
 from holdfast.control.hard_bound import HardBound
 from holdfast.control.operation_limit import TAIL, LimitMs
@@ -203,19 +203,56 @@ def test_only_the_largest_bucket_alone_is_limited() -> None:
     assert made.timing(KEY, bytes_ahead=224).limit_ms.whole > 0
 
 
+def called_late(timing: Timing, late_ms: float) -> tuple[StageSeen, StageSeen]:
+    """Rank 2 calls so much later than all others; every stage takes 15 ms once it can."""
+    contributions_ms = late_ms + 15.0
+    limit_ms = timing.limit_ms.contributions or timing.contributions_ms
+    expected = dict.fromkeys((1, 2, 3), 1000)
+    if contributions_ms <= min(limit_ms, timing.contributions_ms):
+        first = StageSeen("complete", contributions_ms, expected, expected, [contributions_ms] * 3)
+    else:
+        end: StageEnd = "limit" if limit_ms < timing.contributions_ms else "bound"
+        closed_ms = min(limit_ms, timing.contributions_ms)
+        came = int(1000 * max(0.0, closed_ms - late_ms) / 15.0)
+        first = StageSeen(end, closed_ms, {**expected, 2: came}, expected, [closed_ms] * 3)
+    return first, StageSeen("complete", 15.0, expected, expected, [15.0] * 3)
+
+
+@pytest.mark.parametrize("late_ms", [25.0, 40.0])
+def test_a_rank_that_calls_late_from_now_on_is_waited_for_again(late_ms: float) -> None:
+    made = adaptation(HardBound.measured([[60.0] * 40] * NUM_RANKS, BYTES, 10.0))
+    for _ in range(100):
+        made.observe(KEY, called_late(made.timing(KEY), 0.0), 0.0, ALL_ARRIVED)
+    takes_part = []
+    for _ in range(300):
+        stages = called_late(made.timing(KEY), late_ms)
+        takes_part.append(stages[0].end == "complete")
+        made.observe(KEY, stages, 0.0, ALL_ARRIVED)
+    assert not all(takes_part[:10])
+    assert sum(takes_part[100:]) > 190
+
+
 def test_what_waits_for_a_rank_that_is_away_says_nothing_about_the_usual_time() -> None:
     made = adaptation()
     for _ in range(20):
         made.observe(KEY, (stage(15.0, 20.0, 15.0),) * 2, 0.0, ALL_ARRIVED)
     before = made.timing(KEY).limit_ms
-    for _ in range(20):
-        without = stage(20.0, 20.0, 20.0, lost=1000)
-        made.observe(KEY, (without, without), 0.0, ALL_ARRIVED)
+    without = stage(20.0, 20.0, 20.0, lost=1000)
+    for first in (dataclasses.replace(without, end="limit"), *[dataclasses.replace(without, end="early")] * 20):
+        made.observe(KEY, (first, dataclasses.replace(without, end="early")), 0.0, ALL_ARRIVED)
     assert made.timing(KEY).limit_ms == before
+
+
+def test_what_the_limit_cuts_off_does_not_narrow_the_bound() -> None:
+    made = adaptation(HardBound.measured([[60.0] * 40] * NUM_RANKS, BYTES, 10.0))
+    for _ in range(300):
+        cut = dataclasses.replace(stage(20.0, 60.0, 20.0, lost=200), end="limit")
+        made.observe(KEY, (stage(20.0, 60.0, 20.0), cut), 0.0, ALL_ARRIVED)
+    assert made.t_b_ms == 60.0
 
 
 def test_a_stage_cut_at_the_limit_counts_as_long_as_it_would_have_taken() -> None:
     made = adaptation()
     cut = dataclasses.replace(stage(15.0, 20.0, 15.0, lost=1000 // 2), end="limit")
     made.observe(KEY, (stage(10.0, 20.0, 10.0), cut), 0.0, ALL_ARRIVED)
-    assert made.timing(KEY).samples_ms == (10.0, pytest.approx(15.0 * 3000 / 2500))
+    assert made.timing(KEY).samples_ms == (10.0, pytest.approx(30.0)), "by its slowest sender"

@@ -19,7 +19,7 @@ from holdfast.control.operation_limit import (
 def taught(times_ms: list[float]) -> OperationLimit:
     limit = OperationLimit()
     for ms in times_ms:
-        limit.observe([ms], cut=False)
+        limit.observe([ms])
     return limit
 
 
@@ -27,7 +27,7 @@ def test_there_is_none_before_anything_is_usual() -> None:
     limit = taught([50.0] * (LEAST_OPERATIONS - 1))
     assert limit.ms is None
     assert "no limit" in limit.explain()
-    limit.observe([50.0], cut=False)
+    limit.observe([50.0])
     assert limit.ms == pytest.approx(TAIL * 50.0)
     assert f"{TAIL:g} times the usual 50.0 ms" in limit.explain()
 
@@ -35,7 +35,7 @@ def test_there_is_none_before_anything_is_usual() -> None:
 def test_an_operation_takes_as_long_as_its_slowest_rank() -> None:
     limit = OperationLimit()
     for _ in range(LEAST_OPERATIONS):
-        limit.observe([20.0, 60.0, 30.0], cut=False)
+        limit.observe([20.0, 60.0, 30.0])
     assert limit.ms == pytest.approx(TAIL * 60.0)
 
 
@@ -58,21 +58,22 @@ def test_where_tails_are_the_rule_one_in_ten_is_longer_than_the_limit() -> None:
 def test_a_network_that_has_become_slower_is_learnt_anew_after_a_few_operations() -> None:
     limit = taught([50.0] * REMEMBERED_OPERATIONS)
     for _ in range(CUT_IN_A_ROW - 1):
-        limit.observe([150.0], cut=True)
+        limit.observe_end(cut=True)
+        limit.observe([150.0])
     assert limit.ms == pytest.approx(TAIL * 50.0), "a tail or two is no other network"
-    limit.observe([150.0], cut=True)
+    limit.observe_end(cut=True)
     assert limit.ms is None
-    for _ in range(LEAST_OPERATIONS - 1):
-        limit.observe([150.0], cut=False)
+    for _ in range(LEAST_OPERATIONS):
+        limit.observe_end(cut=False)
+        limit.observe([150.0])
     assert limit.ms == pytest.approx(TAIL * 150.0)
 
 
 def test_cut_now_and_then_is_not_cut_in_a_row() -> None:
     limit = taught([50.0] * REMEMBERED_OPERATIONS)
-    for _ in range(20):
-        limit.observe([120.0], cut=True)
-        for _ in range(9):
-            limit.observe([50.0], cut=False)
+    for index in range(200):
+        limit.observe_end(cut=index % 10 == 0)
+        limit.observe([120.0 if index % 10 == 0 else 50.0])
     assert limit.ms is not None
 
 

@@ -102,12 +102,14 @@ struct Rogue {
     return headers;
   }
 
-  std::string acknowledge(std::vector<AckRange> ranges, std::uint32_t window = 1 << 20) {
+  std::string acknowledge(std::vector<AckRange> ranges, std::uint32_t window = 1 << 20,
+                          std::uint32_t results_wanted_from = 0) {
     Ack ack;
     ack.receive_window = window;
     ack.ranges = std::move(ranges);
     Header header;
     header.type = PacketType::ack;
+    header.operation = results_wanted_from;
     return say(header, encode(ack));
   }
   void become_alive() {

@@ -2,9 +2,12 @@
 #include <algorithm>
 #include <functional>
 #include <random>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "endpoint_network.h"
+#include "endpoint_rogue.h"
 #include "testing/check.h"
 
 using namespace holdfast;
@@ -151,6 +154,53 @@ HF_CASE(who_has_ended_an_operation_is_not_sent_the_rest_of_its_results) {
   HF_CHECK(network[1].operation(0) == nullptr);  // nothing of it is owed to anybody
   network.run_for(300 * millisecond);
   HF_EQUAL(to_rank_0, by_then);
+}
+
+HF_CASE(an_operation_that_ends_before_an_older_one_does_not_give_that_one_up) {
+  Network network(3);
+  network.join();
+  // Results of the first are slow: each is lost once, and only then let through.
+  std::set<std::pair<std::uint16_t, std::uint32_t>> lost;
+  network.filter = [&](std::uint16_t from, std::uint16_t, Bytes& datagram) {
+    Header header;
+    const std::size_t tag_size = tag_bytes_of(network[from].settings().protection);
+    HF_CHECK(!decode(datagram, datagram.size() - header_bytes - tag_size, header));
+    const bool slow = carries_elements(header.type) && header.stage == Stage::result && header.operation == 0;
+    return !slow || !lost.emplace(from, header.offset).second;
+  };
+  Parameters parameters;
+  parameters.t_b = 200 * millisecond;
+  parameters.repair_grace = 150 * millisecond;
+  auto large = gradients(3, 60'000);
+  auto small = gradients(3, 96);
+  for (std::uint16_t rank = 0; rank < 3; ++rank) {
+    network[rank].publish(parameters);
+    network[rank].call(network.now, call_on(large[rank], Delivery::bounded, 400 * millisecond));
+    network[rank].call(network.now, call_on(small[rank], Delivery::bounded, 400 * millisecond));
+  }
+  network.run_for(second);
+  for (std::uint16_t rank = 0; rank < 3; ++rank) {
+    HF_EQUAL(network.reports[rank].size(), 2u);
+    HF_EQUAL(network.reports[rank].at(0).operation, 1u);
+    HF_CHECK(network.reports[rank].at(1).missing.empty());
+  }
+}
+
+HF_CASE(whoever_wants_no_results_deprives_only_himself) {
+  Rogue rogue([](EndpointSettings&) {}, 2);
+  rogue.become_alive();
+  std::vector<float> gradient(3000, 1.0f);
+  rogue.victim.call(rogue.now, call_on(gradient, Delivery::bounded, 40 * millisecond));
+  HF_EQUAL(rogue.acknowledge({{0, 0}}, 1 << 20, UINT32_MAX), "accepted");
+  HF_EQUAL(rogue.acknowledge({{0, 0}}, 1 << 20, 0), "accepted");  // later or overtaken: what was given up stays so
+  rogue.now += 20 * millisecond;
+  rogue.victim.on_timer(rogue.now);
+  const auto sent = rogue.replies();
+  HF_CHECK(std::none_of(sent.begin(), sent.end(), [](const Header& header) { return header.stage == Stage::result; }));
+  rogue.now += 20 * millisecond;
+  rogue.victim.on_timer(rogue.now);
+  HF_EQUAL(rogue.victim.take_reports().size(), 1u);
+  HF_EQUAL(rogue.victim.open_operations(), 0u);
 }
 
 HF_CASE(elements_that_come_after_an_early_end_are_counted_once) {

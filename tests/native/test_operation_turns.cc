@@ -72,4 +72,21 @@ HF_CASE(a_message_cancelled_after_it_was_sent_gives_its_turn_back_once) {
   HF_EQUAL(bench.outbox.summary(), "c4 c3 ");
 }
 
+HF_CASE(who_does_not_want_the_results_is_passed_over) {
+  Setting setting;
+  setting.num_ranks = 4;
+  setting.total = 64;
+  Bench bench(setting);
+  bench.outbox.credit[2] = 1;
+  bench.call(0);
+  bench.outbox.wanting[2] = false;
+  for (const std::uint16_t peer : {1, 2, 3}) bench.contribution(1, peer);
+  HF_EQUAL(bench.outbox.summary(), "c3 r3 ");
+  const std::uint32_t to_rank_3 = bench.outbox.id_of(Stage::result, 3);
+  bench.outbox.wanting[3] = false;
+  bench.operation.on_results_unwanted(3);
+  HF_CHECK(bench.outbox.was_cancelled(to_rank_3));
+  HF_EQUAL(bench.outbox.summary(), "c3 r3 r1 ");  // its turn is free, and rank 2 has none
+}
+
 HF_TEST_MAIN

@@ -19,7 +19,7 @@ struct Recorded {
   OperationReport report;
 };
 
-Recorded record(const OperationLimit& limit = {}, Duration contributions_within = 0) {
+Recorded record(const TimeLimit& limit = {}, Duration contributions_within = 0) {
   EndpointSettings settings;
   settings.num_ranks = 2;
   settings.peers.resize(2);

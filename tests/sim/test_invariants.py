@@ -45,6 +45,8 @@ MUST_HAPPEN = {
     "loss-credits-most": ["lost_credits"],
     "loss-acks": ["lost_acks"],
     "loss-acks-half": ["lost_acks"],
+    "limit-acks-half": ["lost_acks"],
+    "limit-disorder": ["reordered", "duplicated", "stalled"],
     "disorder-reorder": ["reordered"],
     "disorder-duplicate": ["duplicated"],
     "disorder-corrupt": ["corrupted", "truncated"],

@@ -31,7 +31,7 @@ def test_bound_says_since_when_and_who_is_missing() -> None:
 
 def test_limit_says_how_long_and_who_is_missing() -> None:
     cut = dataclasses.replace(CUT_OFF, contributions_end="limit", results_end="limit")
-    passed = "and operations hardly ever take as long; missing: rank 2"
+    passed = "which is more than usual; missing: rank 2"
     assert reasons(cut) == [
         f"limit: 50.0 ms had passed since the operation opened, {passed} (75.0% missing)",
         f"limit: {cut.ended_ms - cut.called_ms:.1f} ms had passed since this rank called, {passed} (nothing came)",

@@ -69,6 +69,13 @@ class StageSeen:
         return sum(self.expected_by_peer.values())
 
     @property
+    def slowest(self) -> tuple[int, int]:
+        """What came and what should have come from the sender that was furthest behind, of the living."""
+        alive = [peer for peer, elements in self.expected_by_peer.items() if elements and peer not in self.dead_peers]
+        pairs = [(self.received_by_peer[peer], self.expected_by_peer[peer]) for peer in alive]
+        return min(pairs, key=lambda pair: pair[0] / pair[1], default=(0, 0))
+
+    @property
     def cut_ratio(self) -> float:
         """The share of what the living had to send that the bound kept out."""
         alive = [peer for peer in self.expected_by_peer if peer not in self.dead_peers]
@@ -175,13 +182,14 @@ class Adaptation:
         bucket = self._buckets.setdefault(key, _Bucket(stage_ms))
         announced_ms, samples = bucket.samples_ms, []
         for stage, bound_ms, early in zip(stages, (contributions_ms, stage_ms), bucket.early, strict=True):
-            sample_ms = stage_sample_ms(stage.end, stage.elapsed_ms, bound_ms, stage.received, stage.expected)
+            received, expected = stage.slowest if stage.end == "limit" else (stage.received, stage.expected)
+            sample_ms = stage_sample_ms(stage.end, stage.elapsed_ms, bound_ms, received, expected)
             early.update(sample_ms, stage.samples_ms)
             samples.append(sample_ms)
         bucket.samples_ms = (samples[0], samples[1])
         self._early_wait.observe(late_ratio)
-        hit_bound = any(stage.end == "bound" for stage in stages)
-        self._incast.observe(packets.lost_ratio, packets.expected, hit_bound=hit_bound)
+        cut_off = any(stage.end in ("limit", "bound") for stage in stages)
+        self._incast.observe(packets.lost_ratio, packets.expected, hit_bound=cut_off)
         if self._teaches(key, bytes_ahead):
             self._observe_change(bucket, stages, announced_ms)
 
@@ -224,26 +232,30 @@ class Adaptation:
         if stages[0].before_call or not stages[0].expected:
             return  # what is left of the results then is short, and says nothing about the contributions
         self._margin.observe_absence(absent=not stages[0].tells_pace)
-        if not stages[0].tells_pace:
-            return
+        if not stages[0].tells_pace or any(stage.end == "limit" for stage in stages):
+            return  # what was cut off before t_B could do it says nothing about t_B
         for index, stage in enumerate(stages):
             if stage.tells_pace:
                 self._margin.observe(index, elapsed_ms=stage.elapsed_ms, cut_ratio=stage.cut_ratio)
 
     def _observe_limit(self, stages: Sequence[StageSeen], announced_ms: tuple[float, float]) -> None:
-        if not all(stage.tells_pace for stage in stages):
+        # Also for want of a rank that says nothing: one that is away is so once, and one that calls late is so again.
+        self._limit.observe_end(cut=any(stage.end == "limit" for stage in stages))
+        if not announced_ms[0] or not all(stage.tells_pace for stage in stages):
             return
         by_peer = zip(*(stage.samples_ms for stage in stages), strict=True)
-        took_ms = [sum(announced_ms), *(both[0] + both[1] for both in by_peer if both[0] and both[1])]
-        self._limit.observe(took_ms, cut=any(stage.end == "limit" for stage in stages))
+        took_ms = [contributions + (results or 0.0) for contributions, results in by_peer if contributions]
+        self._limit.observe([sum(announced_ms), *took_ms])
 
     def explain(self) -> list[str]:
         standing = self._change if self._recalibration is None else self._recalibration
+        # A bound that was given, or that nothing could measure, stays as it is.
         changes = [f"network: {standing.explain()}"] if self.bound.num_bytes else []
+        limit = [f"limit: {self._limit.explain()}"] if self.bound.num_bytes else []
         lines = [
             f"bound: neither stage of an operation, contributions or results, lasts longer than t_B; {self.bound.reason}"
             + self._margin.explain(),
-            f"limit: {self._limit.explain()}",
+            *limit,
             *changes,
             "early end: a stage ends sooner when the last percentile of every sender has begun to come and then nothing "
             f"new comes for a share x of t_C, what the stage usually takes; {self._early_wait.explain()}",

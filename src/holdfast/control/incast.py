@@ -109,9 +109,9 @@ class Incast:
         return min(self._tested_background, self._mean_loss)
 
     def observe(self, loss_ratio: float, num_packets: int, *, hit_bound: bool) -> int:
-        """One operation: what the network dropped, of how many packets, and whether t_B was hit.
+        """One operation: what the network dropped, of how many packets, and whether t_B, or the limit, was hit.
 
-        Without loss t_B says nothing about incast: somebody was late. Returns the credit from the next operation on.
+        Without loss that says nothing about incast: somebody was late. Returns the credit from the next operation on.
         """
         if self._top == 1 or num_packets <= 0:
             return self.credit

@@ -7,9 +7,9 @@ where neighbours take a port for a while, one rank's results come in long after 
 The limit is TAIL times what an operation usually takes until its last rank has it. What it cuts off is mostly the end of
 one rank's results, which is mended as after any loss. It is longer where more than one operation in ten would take
 longer still: a network whose tails are the rule keeps its tails and not its gaps. Each rank announces how long its
-stages took; one that was cut counts as long as it would have taken at its pace. If several in a row are cut here, it is
-not a tail but another network, or another neighbour that stays: what is usual is learnt anew, and only t_B holds
-meanwhile.
+stages took; one that was cut counts as long as its slowest sender would have taken at its pace. If several in a row are
+cut here, it is not a tail but another network, a neighbour that stays, or a rank that calls late from now on: what is
+usual is learnt anew, and only t_B holds meanwhile.
 """
 
 from __future__ import annotations
@@ -56,16 +56,19 @@ class OperationLimit:
         self.ms: float | None = None
         """None: not known yet."""
 
-    def observe(self, announced_ms: Iterable[float], *, cut: bool) -> None:
-        """One operation to which every rank had something to say. `announced_ms`: what the one before took each of
-        them. `cut`: this one ended at the limit here."""
+    def observe_end(self, *, cut: bool) -> None:
+        """An operation has ended: at the limit, here?"""
         self._num_cut_in_a_row = self._num_cut_in_a_row + 1 if cut else 0
         if self._num_cut_in_a_row == CUT_IN_A_ROW:
             self._took_ms.clear()
             self._num_cut_in_a_row = 0
+            self.ms = None
+
+    def observe(self, announced_ms: Iterable[float]) -> None:
+        """One operation to which every rank had something to say, and what the one before took each of them."""
         self._took_ms.append(max(announced_ms))
-        enough = len(self._took_ms) >= LEAST_OPERATIONS
-        self.ms = max(TAIL * median(self._took_ms), self._percentile_ms) if enough else None
+        if len(self._took_ms) >= LEAST_OPERATIONS:
+            self.ms = max(TAIL * median(self._took_ms), self._percentile_ms)
 
     @property
     def _percentile_ms(self) -> float:

@@ -84,6 +84,8 @@ class Scenario:
     num_notes: int = 3
     max_note_bytes: int = 20000
     note_deadline_ms: float = 4000
+    limited_ratio: float = 0
+    """Of bounded calls that are to end after some part of their deadline, drawn for each rank."""
     announce_ratio: float = 0
     """Share of bounded calls that announce how long their stages took the last time (the sample that t_C follows)."""
     later_credit: int = -1

@@ -211,7 +211,7 @@ def _why_limit(outcome: Outcome, name: StageName, ended_ms: float, arrivals: Seq
     since, began_ms = (
         ("the operation opened", 0.0) if name == "contributions" else ("this rank called", outcome.called_ms)
     )
-    passed = f"{ended_ms - began_ms:.1f} ms had passed since {since}, and operations hardly ever take as long"
+    passed = f"{ended_ms - began_ms:.1f} ms had passed since {since}, which is more than usual"
     return f"limit: {passed}{_missing(arrivals)}"
 
 
