@@ -5,9 +5,9 @@ encode alike, so they exchange what each has lost, and each applies the same rul
 
 The loss is the mean over the ranks of the share that each lacked in its last operations: of all gradient entries that
 should be in its results, one per rank and element, those that are not, whether a contribution or a result was lost. What a
-rank did not send because it was away is not a loss: there is nothing that a transform could spread. An eighth of the
-operations, those that lost most, does not count either: in the one in which a rank goes away, and in that in which it is
-back, half of what it should send may be missing, and in the next ones nothing is.
+rank did not send because it was away is not a loss: there is nothing that a transform could spread. A quarter of the
+operations, those that lost most, does not count either: in the step in which a rank goes away, and in that in which it is
+back, half of what it should send may be missing, and in the next ones nothing is. A step may be several operations.
 
 What the rule remembers between two exchanges must be the same everywhere too. Each rank says where it stands; if two
 differ (one of them has missed an exchange), all go on from where most of them stand. Where there is no such place they take
@@ -23,7 +23,7 @@ ON_ABOVE = 0.02
 OFF_BELOW = 0.005
 NUM_CALM = 3
 """Exchanges in a row, each over some sixteen operations, that must be below `OFF_BELOW`."""
-OUTLIERS = 8
+OUTLIERS = 4
 """One in so many operations may lose whatever it does."""
 _UNKNOWN = -1.0
 
