@@ -118,10 +118,11 @@ auto Pump::ask(Question question) {
   std::unique_lock lock(mutex_);
   if (running_) {
     tasks_.emplace_back([task] { (*task)(); });
+    // First out of the way: the switch may take this thread's core as soon as it wakes, and would find the lock held.
+    lock.unlock();
     has_tasks_ = true;
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof one);
-    lock.unlock();
     if (answer.wait_for(answer_limit) != std::future_status::ready) {
       throw std::runtime_error("the switch does not answer");
     }
