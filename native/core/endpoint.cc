@@ -62,7 +62,7 @@ Endpoint::Endpoint(const EndpointSettings& settings, Time now)
       results_wanted_from_(settings.num_ranks, 0),
       last_tick_(now),
       next_to_fill_(static_cast<std::uint16_t>((settings.rank + 1u) % settings.num_ranks)),
-      next_note_(settings.num_ranks, 0) {
+      sent_notes_(paths_) {
   inboxes_.reserve(settings.num_ranks);
   for (std::uint16_t peer = 0; peer < settings.num_ranks; ++peer) inboxes_.emplace_back(settings.max_note_bytes);
   PathSettings path;
@@ -164,23 +164,8 @@ void Endpoint::report_forgotten(const Call& call, std::uint32_t number) {
 std::uint32_t Endpoint::send_note(Time now, std::uint16_t peer, std::uint32_t channel, std::vector<std::uint8_t> bytes,
                                   Duration deadline) {
   if (peer >= settings_.num_ranks || peer == settings_.rank) throw std::invalid_argument("a note goes to another rank");
-  if (bytes.size() > UINT32_MAX) throw std::length_error("a note holds less than 4 GiB");
-  const std::uint32_t ticket = next_ticket_++;
-  if (!is_alive(peer)) {
-    sent_notes_.push_back({peer, ticket, NoteFate::peer_dead});
-    return ticket;
-  }
-  const auto owned = std::make_shared<std::vector<std::uint8_t>>(std::move(bytes));
-  MessageContent content;
-  content.operation = next_note_[peer]++;
-  content.layout = channel;
-  content.total = static_cast<std::uint32_t>(owned->size());
-  content.range = {0, content.total};
-  content.data = owned->data();
-  content.owner = owned;
-  const std::uint32_t message = paths_[peer]->enqueue(std::move(content));
-  pending_notes_.push_back({peer, ticket, message, now + deadline});
-  return ticket;
+  if (!is_alive(peer)) return sent_notes_.send_in_vain(peer);
+  return sent_notes_.send(peer, channel, std::move(bytes), now + deadline);
 }
 
 void Endpoint::publish(const Parameters& parameters) {
@@ -425,26 +410,9 @@ void Endpoint::forward_path_events(Time now, std::uint16_t peer) {
   }
   for (const std::uint32_t message : finished) {
     for (auto& [number, operation] : operations_) operation->on_message_finished(peer, message);
-    settle_notes(NoteFate::delivered, peer, message);
+    sent_notes_.on_message_finished(peer, message);
   }
   sweep_operations(now);
-}
-
-void Endpoint::settle_notes(NoteFate fate, std::uint16_t peer, std::uint32_t message) {
-  std::erase_if(pending_notes_, [&](const PendingNote& note) {
-    if (note.peer != peer || note.message != message) return false;
-    sent_notes_.push_back({peer, note.ticket, fate});
-    return true;
-  });
-}
-
-void Endpoint::expire_notes(Time now) {
-  std::erase_if(pending_notes_, [&](const PendingNote& note) {
-    if (note.deadline > now) return false;
-    paths_[note.peer]->cancel(note.message);
-    sent_notes_.push_back({note.peer, note.ticket, NoteFate::deadline_exceeded});
-    return true;
-  });
 }
 
 void Endpoint::notice_peer_changes(Time now) {
@@ -456,11 +424,7 @@ void Endpoint::notice_peer_changes(Time now) {
     if (state != PeerState::dead && state != PeerState::left) continue;
     // One that is only silent may be sending still, and takes what was acknowledged for delivered.
     if (state == PeerState::left) inboxes_[peer].forget_incomplete();
-    std::erase_if(pending_notes_, [&](const PendingNote& note) {
-      if (note.peer != peer) return false;
-      sent_notes_.push_back({peer, note.ticket, NoteFate::peer_dead});
-      return true;
-    });
+    sent_notes_.on_peer_gone(peer);
     for (auto& [number, operation] : operations_) operation->on_peer_gone(now, peer);
   }
   sweep_operations(now);
@@ -478,7 +442,7 @@ void Endpoint::on_timer(Time now) {
     forward_path_events(now, peer);
   }
   notice_peer_changes(now);
-  expire_notes(now);
+  sent_notes_.on_timer(now);
   for (const std::uint32_t number : open_numbers()) {
     const auto found = operations_.find(number);
     if (found == operations_.end()) continue;  // one event can settle two parts of a call
@@ -488,12 +452,11 @@ void Endpoint::on_timer(Time now) {
 }
 
 Time Endpoint::next_timer() const {
-  Time next = never;
+  Time next = sent_notes_.next_timer();
   for (const auto& path : paths_) {
     if (path) next = std::min(next, path->next_timer());
   }
   for (const auto& [number, operation] : operations_) next = std::min(next, operation->next_timer());
-  for (const PendingNote& note : pending_notes_) next = std::min(next, note.deadline);
   return next;
 }
 

@@ -14,6 +14,7 @@
 #include "core/card_rate.h"
 #include "core/hierarchy.h"
 #include "core/note_inbox.h"
+#include "core/note_outbox.h"
 #include "core/operation.h"
 #include "core/path.h"
 
@@ -48,14 +49,6 @@ struct EndpointSettings {
   Duration silence_limit = second;
 };
 
-enum class NoteFate : std::uint8_t { delivered, deadline_exceeded, peer_dead };
-
-struct SentNote {
-  std::uint16_t peer = 0;
-  std::uint32_t ticket = 0;  // what send_note returned
-  NoteFate fate = NoteFate::delivered;
-};
-
 struct PeerChange {
   std::uint16_t peer = 0;
   PeerState state = PeerState::joining;
@@ -65,6 +58,8 @@ struct PeerChange {
 class Endpoint final : private Outbox {
  public:
   Endpoint(const EndpointSettings& settings, Time now);
+  Endpoint(const Endpoint&) = delete;  // operations and notes refer to it
+  Endpoint& operator=(const Endpoint&) = delete;
 
   // Takes part in the next operation; ranks call in the same order. Returns its number.
   std::uint32_t call(Time now, const Call& call);
@@ -97,7 +92,7 @@ class Endpoint final : private Outbox {
   std::vector<Note> take_notes() { return std::exchange(notes_, {}); }
   // A note that was handed out by take_notes is in its reader's hands: its sender may send more.
   void release_note(std::uint16_t sender, std::size_t bytes) { inboxes_.at(sender).release(bytes); }
-  std::vector<SentNote> take_sent_notes() { return std::exchange(sent_notes_, {}); }
+  std::vector<SentNote> take_sent_notes() { return sent_notes_.take_sent(); }
   std::vector<PeerChange> take_peer_changes() { return std::exchange(peer_changes_, {}); }
 
   const EndpointSettings& settings() const { return settings_; }
@@ -138,12 +133,6 @@ class Endpoint final : private Outbox {
   std::uint8_t credit_of(std::uint16_t peer) const override;
 
   using OpenOperations = std::map<std::uint32_t, std::unique_ptr<Operation>>;
-  struct PendingNote {
-    std::uint16_t peer;
-    std::uint32_t ticket;
-    std::uint32_t message;
-    Time deadline;
-  };
 
   std::optional<Drop> accept(Time now, std::span<std::uint8_t> datagram, Duration age);
   std::optional<Drop> dispatch(Time now, const Header& header, std::span<const std::uint8_t> payload, Duration age);
@@ -170,8 +159,6 @@ class Endpoint final : private Outbox {
   std::vector<std::uint32_t> open_numbers() const;
   void forward_path_events(Time now, std::uint16_t peer);
   void notice_peer_changes(Time now);
-  void expire_notes(Time now);
-  void settle_notes(NoteFate fate, std::uint16_t peer, std::uint32_t message);
   void report_forgotten(const Call& call, std::uint32_t number);
 
   EndpointSettings settings_;
@@ -202,13 +189,9 @@ class Endpoint final : private Outbox {
   std::uint32_t next_operation_ = 0;
   std::set<std::uint32_t> reserved_;  // below that, and still to be called
 
-  std::vector<std::uint32_t> next_note_;  // per peer
-  std::uint32_t next_ticket_ = 1;
-  std::vector<PendingNote> pending_notes_;
-
+  NoteOutbox sent_notes_;
   std::vector<OperationReport> reports_;
   std::vector<Note> notes_;
-  std::vector<SentNote> sent_notes_;
   std::vector<PeerChange> peer_changes_;
 };
 
