@@ -75,9 +75,26 @@ def test_between_the_two_thresholds_it_stays_as_it_is(on: bool) -> None:
 
 def test_a_share_is_one_of_entries_not_of_operations() -> None:
     (rank,) = switches(1)
-    rank.observe(0, 9_900)
-    rank.observe(100, 100)
+    rank.observe(100, 9_000)
+    rank.observe(0, 1_000)
     assert rank.take_view()[1] == pytest.approx(0.01)
+
+
+def test_a_large_bucket_that_loses_in_every_step_is_no_outlier_among_small_ones() -> None:
+    (rank,) = switches(1)
+    for _ in range(4):
+        rank.observe(10_000, 100_000)
+        for _ in range(3):
+            rank.observe(0, 1_000)
+    assert rank.take_view()[1] == pytest.approx(0.1, rel=0.05)
+
+
+def test_small_operations_that_lose_everything_are_outliers() -> None:
+    (rank,) = switches(1)
+    for _ in range(8):
+        rank.observe(0, 10_000)
+        rank.observe(1_000, 1_000)
+    assert rank.take_view()[1] == 0.0
     assert rank.take_view()[1] < 0, "nothing since"
 
 

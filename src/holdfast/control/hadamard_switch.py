@@ -6,8 +6,9 @@ encode alike, so they exchange what each has lost, and each applies the same rul
 The loss is the mean over the ranks of the share that each lacked in its last operations: of all gradient entries that
 should be in its results, one per rank and element, those that are not, whether a contribution or a result was lost. What a
 rank did not send because it was away is not a loss: there is nothing that a transform could spread. A quarter of the
-operations, those that lost most, does not count either: in the step in which a rank goes away, and in that in which it is
-back, half of what it should send may be missing, and in the next ones nothing is. A step may be several operations.
+entries, in those operations that lost most of theirs, does not count either: in the step in which a rank goes away, and in
+that in which it is back, half of what it should send may be missing, and in the next ones nothing is. Counted by entries,
+because a step is several operations, large and small.
 
 What the rule remembers between two exchanges must be the same everywhere too. Each rank says where it stands; if two
 differ (one of them has missed an exchange), all go on from where most of them stand. Where there is no such place they take
@@ -23,8 +24,8 @@ ON_ABOVE = 0.02
 OFF_BELOW = 0.005
 NUM_CALM = 3
 """Exchanges in a row, each over some sixteen operations, that must be below `OFF_BELOW`."""
-OUTLIERS = 4
-"""One in so many operations may lose whatever it does."""
+OUTLIERS_RATIO = 0.25
+"""Of the entries, at most; operations may lose what they will of these."""
 _UNKNOWN = -1.0
 
 
@@ -41,9 +42,9 @@ class HadamardSwitch:
 
     def take_view(self) -> list[float]:
         """What this rank tells the others of the operations since it was last asked."""
-        usual = sorted(self._seen)[: len(self._seen) - len(self._seen) // OUTLIERS]
-        num_lost, num_expected = (sum(column) for column in zip(*usual, strict=True)) if usual else (0, 0)
+        usual = _without_outliers(self._seen)
         self._seen = []
+        num_lost, num_expected = (sum(column) for column in zip(*usual, strict=True)) if usual else (0, 0)
         return [self._standing(), num_lost / num_expected if num_expected else _UNKNOWN]
 
     def agree(self, views: Sequence[Sequence[float]]) -> bool:
@@ -79,3 +80,14 @@ class HadamardSwitch:
 
     def explain(self) -> str:
         return f"the Hadamard transform is {'on' if self.on else 'off'}: {self.reason}"
+
+
+def _without_outliers(seen: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Entries lost, and expected, of the operations that lost the least share of theirs."""
+    may_go = OUTLIERS_RATIO * sum(expected for _, expected in seen)
+    worst_first = sorted(((lost, expected) for lost, expected in seen if expected), key=lambda pair: -pair[0] / pair[1])
+    for index, (_, expected) in enumerate(worst_first):
+        may_go -= expected
+        if may_go < 0:
+            return worst_first[index:]
+    return []
