@@ -8,7 +8,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from holdfast.cli import app
+from holdfast.cli.command import app
 from holdfast.config import Config
 
 

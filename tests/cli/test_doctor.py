@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from holdfast.cli import app
+from holdfast.cli.command import app
 from holdfast.cli.doctor import parse_peer, print_findings
 from holdfast.doctor.finding import Finding, advice, ok, problem
 from holdfast.errors import ConfigError

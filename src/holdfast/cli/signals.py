@@ -1,4 +1,4 @@
-"""Commands that build something up end in order when a signal ends them."""
+"""How commands end when a signal ends them: at once while they load, in order when they have built something up."""
 
 from __future__ import annotations
 
@@ -14,6 +14,16 @@ if TYPE_CHECKING:
 SIGNALLED = 128
 # Ending takes less; signals that come meanwhile must not disturb it.
 _TEARDOWN_S = 10.0
+
+
+@contextmanager
+def killed_by_interrupts() -> Iterator[None]:
+    """For imports: an exception in the midst of one may be swallowed by the interpreter, or abort a native module."""
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
