@@ -332,7 +332,7 @@ void Host::call(Time now, std::uint32_t number) {
   call.deadline = operation.deadline = choice.deadline;
   call.contributions = choice.contributions;
   call.results = choice.results;
-  call.limit = choice.limit;
+  call.limit = operation.limit = choice.limit;
   if (endpoint_->call(local(now), call) != number) violations_.add("call_order", where(now));
 }
 

@@ -40,7 +40,8 @@ struct HostOperation {
   bool sent_result = false;  // before the own call
   Time called_at = 0;        // on the host's clock, like all times here but those of sendings
   Duration deadline = 0;     // as called
-  Duration t_b = 0;          // of this call, or of the time before it if that was longer
+  TimeLimit limit;
+  Duration t_b = 0;  // of this call, or of the time before it if that was longer
   Time reported_at = 0;
   Time first_late_contribution = never;  // the first good contribution that was turned away as late
   Time first_late_result = never;

@@ -138,6 +138,7 @@ class OperationCheck {
     if (!was_forgotten(rank)) {
       check_late_drops(rank);
       if (!exact) check_stages(rank);
+      if (!exact) check_limit(rank);
     }
     ++(exact ? tally_.num_exact : tally_.num_bounded);
     if (!exact) {
@@ -159,6 +160,27 @@ class OperationCheck {
     Digest digest;
     digest.add(bytes);
     return digest.value();
+  }
+
+  // Nor an operation its limit, if it has one, or what the results have at least after late contributions.
+  void check_limit(std::uint16_t rank) {
+    const HostOperation& operation = on(rank);
+    const OperationReport& report = operation.report;
+    if (in_groups() || !operation.limit.holds()) return;
+    const auto at_limit = [](const StageReport& stage) { return stage.end == StageEnd::limit; };
+    if (at_limit(report.contributions) || at_limit(report.results)) ++tally_.num_ended_at_limit;
+    const Time opened_at = operation.called_at - report.waited_for_call;
+    const Time closed_at = opened_at + report.contributions.elapsed;
+    // The limit is known from the call on.
+    const Time first_due = std::max(opened_at + operation.limit.contributions, operation.called_at);
+    if (closed_at > host(rank).allowed_until(first_due)) {
+      complain("ends_by_limit", rank, ", contributions after " + std::to_string(report.contributions.elapsed) + " ns");
+    }
+    const Time due = std::max(operation.called_at + operation.limit.whole,
+                              std::max(closed_at, operation.called_at) + operation.limit.results);
+    if (operation.reported_at > host(rank).allowed_until(due)) {
+      complain("ends_by_limit", rank, " ended " + std::to_string(operation.reported_at - due) + " ns late");
+    }
   }
 
   // No stage outlives t_B, whatever was lost of the packets that could have ended it before.

@@ -65,6 +65,7 @@ ManyResult run_many(const Scenario& scenario, std::uint64_t first_seed, std::uin
     ++all.num_runs;
     all.num_datagrams += one.network.sent;
     all.num_bounded += one.tally.num_bounded;
+    all.num_ended_at_limit += one.tally.num_ended_at_limit;
     all.num_exact += one.tally.num_exact;
     all.num_exact_failed += one.tally.num_exact_failed;
     all.delivered += one.tally.delivered;

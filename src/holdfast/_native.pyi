@@ -738,6 +738,9 @@ class SimRun:
     def num_bounded(self) -> int: ...
 
     @property
+    def num_ended_at_limit(self) -> int: ...
+
+    @property
     def num_exact(self) -> int: ...
 
     @property
@@ -780,6 +783,9 @@ class SimRuns:
 
     @property
     def num_bounded(self) -> int: ...
+
+    @property
+    def num_ended_at_limit(self) -> int: ...
 
     @property
     def num_exact(self) -> int: ...

@@ -241,6 +241,9 @@ def test_what_waits_for_a_rank_that_is_away_says_nothing_about_the_usual_time() 
     for first in (dataclasses.replace(without, end="limit"), *[dataclasses.replace(without, end="early")] * 20):
         made.observe(KEY, (first, dataclasses.replace(without, end="early")), 0.0, ALL_ARRIVED)
     assert made.timing(KEY).limit_ms == before
+    # When it is back, all say once what it took without it.
+    made.observe(KEY, (stage(15.0, 20.0, 20.0),) * 2, 0.0, ALL_ARRIVED)
+    assert made.timing(KEY).limit_ms == before
 
 
 def test_what_the_limit_cuts_off_does_not_narrow_the_bound() -> None:
@@ -249,10 +252,51 @@ def test_what_the_limit_cuts_off_does_not_narrow_the_bound() -> None:
         cut = dataclasses.replace(stage(20.0, 60.0, 20.0, lost=200), end="limit")
         made.observe(KEY, (stage(20.0, 60.0, 20.0), cut), 0.0, ALL_ARRIVED)
     assert made.t_b_ms == 60.0
+    # Nor is a rank that it did not wait for one that misses t_B, which would keep t_B from ever coming down.
+    for _ in range(300):
+        without = dataclasses.replace(stage(20.0, 60.0, 20.0, lost=1000), end="limit")
+        made.observe(KEY, (without, stage(20.0, 60.0, 20.0)), 0.0, ALL_ARRIVED)
+    for _ in range(400):
+        made.observe(KEY, (stage(20.0, 60.0, 20.0),) * 2, 0.0, ALL_ARRIVED)
+    assert made.t_b_ms < 40.0
 
 
 def test_a_stage_cut_at_the_limit_counts_as_long_as_it_would_have_taken() -> None:
     made = adaptation()
-    cut = dataclasses.replace(stage(15.0, 20.0, 15.0, lost=1000 // 2), end="limit")
+    cut = dataclasses.replace(stage(15.0, 20.0, 15.0, lost=200), end="limit")
     made.observe(KEY, (stage(10.0, 20.0, 10.0), cut), 0.0, ALL_ARRIVED)
-    assert made.timing(KEY).samples_ms == (10.0, pytest.approx(30.0)), "by its slowest sender"
+    assert made.timing(KEY).samples_ms == (10.0, pytest.approx(15.0 / 0.8)), "by its slowest sender"
+    cut = dataclasses.replace(stage(15.0, 20.0, 15.0, lost=999), end="limit")
+    made.observe(KEY, (stage(10.0, 20.0, 10.0), cut), 0.0, ALL_ARRIVED)
+    assert made.timing(KEY).samples_ms == (10.0, 20.0), "t_B would have cut it off"
+
+
+def test_the_own_time_counts_for_the_operation_that_the_peers_speak_of() -> None:
+    """Operations overlap with what they teach: one is called before the one before it is learnt from."""
+    made = adaptation(HardBound.measured([[60.0] * 40] * NUM_RANKS, BYTES, 10.0))
+    announced = [(0.0, 0.0), (0.0, 0.0)]
+    for index in range(101):
+        # Every eleventh operation is slow, for all; the peers speak of the one before the last.
+        took_ms, of_peers_ms = (30.0 if number % 11 == 0 else 15.0 for number in (index, index - 2))
+        made.observe(KEY, (stage(took_ms, 60.0, of_peers_ms),) * 2, 0.0, ALL_ARRIVED, announced_ms=announced[-2])
+        announced.append((took_ms, took_ms))
+    assert made.timing(KEY).limit_ms.whole == pytest.approx(TAIL * 30.0), "one in eleven is less than one in ten"
+
+
+def test_a_rank_that_has_not_called_serves_its_shard_within_the_others_limit() -> None:
+    made = adaptation(HardBound.measured([[60.0] * 40] * NUM_RANKS, BYTES, 10.0))
+    assert made.duty_bound_ms == 60.0
+    for _ in range(20):
+        made.observe(KEY, (stage(40.0, 60.0, 40.0), stage(5.0, 60.0, 5.0)), 0.0, ALL_ARRIVED)
+    limit = made.timing(KEY).limit_ms
+    assert made.duty_bound_ms == limit.contributions < limit.whole
+    made.timing(KEY, bytes_ahead=BYTES)  # behind another one there is none
+    assert made.duty_bound_ms == pytest.approx(made.t_b_ms)
+
+
+def test_where_ranks_are_grouped_there_is_no_limit() -> None:
+    made = adaptation(limits_operations=False)
+    for _ in range(20):
+        made.observe(KEY, (stage(15.0, 20.0, 15.0),) * 2, 0.0, ALL_ARRIVED)
+    assert made.timing(KEY).limit_ms == LimitMs()
+    assert any(line.startswith("limit: none beside t_B: ranks are grouped") for line in made.explain())

@@ -26,10 +26,12 @@ def taught(times_ms: list[float]) -> OperationLimit:
 def test_there_is_none_before_anything_is_usual() -> None:
     limit = taught([50.0] * (LEAST_OPERATIONS - 1))
     assert limit.ms is None
-    assert "no limit" in limit.explain()
+    assert "no limit" in limit.explain(least_ms=0.0)
     limit.observe([50.0])
     assert limit.ms == pytest.approx(TAIL * 50.0)
-    assert f"{TAIL:g} times the usual 50.0 ms" in limit.explain()
+    assert f"last 67.0 ms at most (71.7 after late contributions): {TAIL:g} times the usual 50.0 ms" in limit.explain(
+        least_ms=0.0
+    )
 
 
 def test_an_operation_takes_as_long_as_its_slowest_rank() -> None:
@@ -52,7 +54,7 @@ def test_where_tails_are_the_rule_one_in_ten_is_longer_than_the_limit() -> None:
     assert limit.ms is not None
     assert limit.ms > TAIL * sorted(times)[500]
     assert sum(ms > limit.ms for ms in times[-REMEMBERED_OPERATIONS:]) <= 0.1 * REMEMBERED_OPERATIONS
-    assert "90 % of the operations took no more" in limit.explain()
+    assert "90 % of the operations took no more" in limit.explain(least_ms=0.0)
 
 
 def test_a_network_that_has_become_slower_is_learnt_anew_after_a_few_operations() -> None:
@@ -84,3 +86,10 @@ def test_the_results_have_their_time_also_after_long_contributions() -> None:
     assert limit.results > 0.5 * limit.whole / TAIL - 1
     # And the operation is still within half more than usual, with a little for a late wake-up.
     assert (limit.contributions + limit.results) * TAIL < 1.45 * limit.whole
+
+
+def test_a_floor_holds_and_is_said() -> None:
+    limit = taught([3.0] * LEAST_OPERATIONS)
+    assert limit.of_operation(least_ms=20.0).whole == 20.0
+    assert "last 20.0 ms at most" in limit.explain(least_ms=20.0)
+    assert "the floor; until the last rank had the result it usually took 3.0 ms" in limit.explain(least_ms=20.0)

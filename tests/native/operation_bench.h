@@ -209,6 +209,7 @@ inline const char* text(StageEnd end) {
     case StageEnd::open: return "open";
     case StageEnd::complete: return "complete";
     case StageEnd::early: return "early";
+    case StageEnd::limit: return "limit";
     case StageEnd::bound: return "bound";
   }
   return "?";

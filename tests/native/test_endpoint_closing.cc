@@ -186,7 +186,34 @@ HF_CASE(an_operation_that_ends_before_an_older_one_does_not_give_that_one_up) {
   }
 }
 
-HF_CASE(whoever_wants_no_results_deprives_only_himself) {
+HF_CASE(whoever_wants_no_results_any_more_deprives_only_itself) {
+  Network network(3);
+  network.join();
+  std::size_t to_rank_2 = 0;
+  network.filter = [&](std::uint16_t from, std::uint16_t to, Bytes& datagram) {
+    Header header;
+    const std::size_t tag_size = tag_bytes_of(network[from].settings().protection);
+    HF_CHECK(!decode(datagram, datagram.size() - header_bytes - tag_size, header));
+    to_rank_2 += from == 0 && to == 2 && carries_elements(header.type) && header.stage == Stage::result;
+    return true;
+  };
+  auto values = gradients(3, 60'000);
+  Call given_up = call_on(values[2], Delivery::bounded, 400 * millisecond);
+  given_up.limit = {20 * millisecond, 20 * millisecond, millisecond};
+  network[0].call(network.now, call_on(values[0], Delivery::bounded, 400 * millisecond));
+  network[2].call(network.now, given_up);
+  network.run_for(30 * millisecond);
+  HF_EQUAL(network.reports[2].size(), 1u);
+  network[0].send_note(network.now, 2, 1, {1}, second);  // whose acknowledgement says so
+  network.run_for(10 * millisecond);
+  // Only now rank 0 has results to send.
+  network[1].call(network.now, call_on(values[1], Delivery::bounded, 400 * millisecond));
+  network.run_for(second);
+  HF_CHECK(network.reports[1].at(0).missing.empty());
+  HF_EQUAL(to_rank_2, 0u);
+}
+
+HF_CASE(whoever_wants_no_results_is_sent_none_whatever_it_says_later) {
   Rogue rogue([](EndpointSettings&) {}, 2);
   rogue.become_alive();
   std::vector<float> gradient(3000, 1.0f);

@@ -89,6 +89,8 @@ def test_invariants_hold(name: str) -> None:
     assert sum(half.num_runs for half in halves) == SEEDS_PER_SCENARIO
     for counter in MUST_HAPPEN.get(name, []):
         assert sum(half.network[counter] for half in halves) > 0, counter
+    if scenario.limited_ratio:
+        assert sum(half.num_ended_at_limit for half in halves) > 0
     for cause in MUST_BE_DROPPED_AS.get(name, []):
         assert sum(half.drops[cause] for half in halves) > 0, cause
 

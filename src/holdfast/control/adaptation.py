@@ -125,8 +125,10 @@ class Adaptation:
         wait_floor_ms: float,
         repair_grace_ratio: float = 0.0,
         most_credit: int = 0,
+        limits_operations: bool = True,
     ) -> None:
-        """`repair_grace_ratio`: a share of t_C. `most_credit` 0: as many as there are."""
+        """`repair_grace_ratio`: a share of t_C. `most_credit` 0: as many as there are. `limits_operations`: False where
+        stages are more than two, and a rank passes on what it is sent."""
         self.bound = bound
         self._early_wait = EarlyWait(least_wait_ratio, most_wait_ratio, wait_floor_ms)
         self._repair_grace_ratio = repair_grace_ratio
@@ -134,7 +136,9 @@ class Adaptation:
         self._most_credit = most_credit
         self._buckets: dict[BucketKey, _Bucket] = {}
         self._margin = BoundMargin(bound.t_b_ms, bound.floor_ms)
+        self._limits_operations = limits_operations
         self._limit = OperationLimit()
+        self._limit_of_last = LimitMs()
         self._change = NetworkChange()
         self._recalibration: Recalibration | None = None
 
@@ -149,9 +153,10 @@ class Adaptation:
 
     @property
     def duty_bound_ms(self) -> float:
-        """For operations that this rank serves before it calls them: not wider than measured, or it would send its
-        shard's results later than the others wait for them."""
-        return min(self.bound.t_b_ms, self.t_b_ms)
+        """For operations that this rank serves before it calls them: not wider than measured, and within the limit, or
+        it would send its shard's results later than the others wait for them."""
+        bound_ms = min(self.bound.t_b_ms, self.t_b_ms)
+        return min(bound_ms, self._limit_of_last.contributions) if self._limit_of_last.whole else bound_ms
 
     @property
     def _widening(self) -> float:
@@ -160,7 +165,7 @@ class Adaptation:
     def timing(self, key: BucketKey, bytes_ahead: int = 0) -> Timing:
         """`bytes_ahead`: of operations that began before and are still under way; the network serves those first."""
         stage_ms, contributions_ms = self._bounds_ms(key, bytes_ahead)
-        limit_ms = self._limit_ms(key, bytes_ahead)
+        limit_ms = self._limit_of_last = self._limit_ms(key, bytes_ahead)
         bucket = self._buckets.setdefault(key, _Bucket(stage_ms))
         contributions, results = (self._early_wait.wait_ms(early.t_c_ms) for early in bucket.early)
         # A small bucket's results take no time at all; what one of them takes that has to be sent again is a round trip.
@@ -176,11 +181,15 @@ class Adaptation:
         late_ratio: float,
         packets: PacketsSeen,
         bytes_ahead: int = 0,
+        announced_ms: tuple[float, float] | None = None,
     ) -> None:
-        """One operation has ended. `late_ratio`: the share of one that arrived since the last, after its close."""
+        """One operation has ended. `late_ratio`: the share of one that arrived since the last, after its close.
+        `announced_ms`: the samples that it was called with; None: what `timing` would have said just now."""
         stage_ms, contributions_ms = self._bounds_ms(key, bytes_ahead)
         bucket = self._buckets.setdefault(key, _Bucket(stage_ms))
-        announced_ms, samples = bucket.samples_ms, []
+        samples = []
+        if announced_ms is None:
+            announced_ms = bucket.samples_ms
         for stage, bound_ms, early in zip(stages, (contributions_ms, stage_ms), bucket.early, strict=True):
             received, expected = stage.slowest if stage.end == "limit" else (stage.received, stage.expected)
             sample_ms = stage_sample_ms(stage.end, stage.elapsed_ms, bound_ms, received, expected)
@@ -198,9 +207,9 @@ class Adaptation:
         return key[1] == self.bound.num_bytes and bytes_ahead < NEGLIGIBLE_RATIO * key[1]
 
     def _limit_ms(self, key: BucketKey, bytes_ahead: int) -> LimitMs:
-        if self._limit.ms is None or self._recalibration is not None or not self._teaches(key, bytes_ahead):
+        if not self._limits_operations or self._recalibration is not None or not self._teaches(key, bytes_ahead):
             return LimitMs()
-        return LimitMs.of(max(2 * self.bound.floor_ms, self._limit.ms))
+        return self._limit.of_operation(least_ms=2 * self.bound.floor_ms)
 
     def _bounds_ms(self, key: BucketKey, bytes_ahead: int) -> tuple[float, float]:
         """Of a stage, and of the first one: both stages of what goes before may be over only when the own contributions
@@ -214,7 +223,7 @@ class Adaptation:
         return self.bound.stage_ms(key[1] + bytes_ahead) * ratio
 
     def _observe_change(self, bucket: _Bucket, stages: Sequence[StageSeen], announced_ms: tuple[float, float]) -> None:
-        """`announced_ms`: what this rank told the others that its stages took in the operation before."""
+        """`announced_ms`: what this rank told the others with this operation, as they told it."""
         if self._recalibration is None:
             self._observe_margin(stages)
             self._observe_limit(stages, announced_ms)
@@ -231,9 +240,11 @@ class Adaptation:
     def _observe_margin(self, stages: Sequence[StageSeen]) -> None:
         if stages[0].before_call or not stages[0].expected:
             return  # what is left of the results then is short, and says nothing about the contributions
-        self._margin.observe_absence(absent=not stages[0].tells_pace)
-        if not stages[0].tells_pace or any(stage.end == "limit" for stage in stages):
+        if any(stage.end == "limit" for stage in stages):
             return  # what was cut off before t_B could do it says nothing about t_B
+        self._margin.observe_absence(absent=not stages[0].tells_pace)
+        if not stages[0].tells_pace:
+            return
         for index, stage in enumerate(stages):
             if stage.tells_pace:
                 self._margin.observe(index, elapsed_ms=stage.elapsed_ms, cut_ratio=stage.cut_ratio)
@@ -251,7 +262,7 @@ class Adaptation:
         standing = self._change if self._recalibration is None else self._recalibration
         # A bound that was given, or that nothing could measure, stays as it is.
         changes = [f"network: {standing.explain()}"] if self.bound.num_bytes else []
-        limit = [f"limit: {self._limit.explain()}"] if self.bound.num_bytes else []
+        limit = [f"limit: {self._explain_limit()}"] if self.bound.num_bytes else []
         lines = [
             f"bound: neither stage of an operation, contributions or results, lasts longer than t_B; {self.bound.reason}"
             + self._margin.explain(),
@@ -271,6 +282,13 @@ class Adaptation:
         lines.append(f"repair: {self._explain_repair()}")
         lines.append(f"incast: the credit is how many may send to this rank at once; {self.explain_credit()}")
         return lines
+
+    def _explain_limit(self) -> str:
+        if not self._limits_operations:
+            return "none beside t_B: ranks are grouped, and pass on what they are sent"
+        if self._recalibration is not None:
+            return "none beside t_B while that is measured again"
+        return self._limit.explain(least_ms=2 * self.bound.floor_ms)
 
     def _explain_repair(self) -> str:
         if not self._repair_grace_ratio:

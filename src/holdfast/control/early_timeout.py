@@ -18,13 +18,14 @@ def stage_sample_ms(end: StageEnd, elapsed_ms: float, bound_ms: float, received:
     """What one stage says about t_C. `received` and `total` in any one unit.
 
     A stage that was cut short is taken as long as it would have been at its own pace; one that received nothing has no
-    pace, and counts as the bound.
+    pace, and counts as the bound. So does one that the limit cut off and that t_B would have cut off later.
     """
     if end == "complete":
         return elapsed_ms
     if end == "bound" or received <= 0:
         return bound_ms
-    return elapsed_ms * (total / received)
+    at_its_pace_ms = elapsed_ms * (total / received)
+    return min(bound_ms, at_its_pace_ms) if end == "limit" else at_its_pace_ms
 
 
 class EarlyTimeout:

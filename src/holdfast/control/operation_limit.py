@@ -74,14 +74,18 @@ class OperationLimit:
     def _percentile_ms(self) -> float:
         return sorted(self._took_ms)[nearest_rank(PERCENTILE, len(self._took_ms))]
 
-    def explain(self) -> str:
+    def of_operation(self, *, least_ms: float) -> LimitMs:
+        return LimitMs() if self.ms is None else LimitMs.of(max(least_ms, self.ms))
+
+    def explain(self, *, least_ms: float) -> str:
         if self.ms is None:
             return "both stages together have no limit of their own yet"
-        usual_ms = median(self._took_ms)
-        at_tail = self.ms == TAIL * usual_ms
-        why = (
-            f"{TAIL:g} times the usual {usual_ms:.1f} ms"
-            if at_tail
-            else f"{PERCENTILE} % of the operations took no more"
-        )
-        return f"both stages together last {self.ms:.1f} ms at most: {why}, until the last rank had the result"
+        limit, usual_ms = self.of_operation(least_ms=least_ms), median(self._took_ms)
+        if self.ms < least_ms:
+            why = f"the floor; until the last rank had the result it usually took {usual_ms:.1f} ms"
+        elif self.ms == TAIL * usual_ms:
+            why = f"{TAIL:g} times the usual {usual_ms:.1f} ms, until the last rank had the result"
+        else:
+            why = f"{PERCENTILE} % of the operations took no more, until the last rank had the result"
+        most_ms = limit.contributions + limit.results
+        return f"both stages together last {limit.whole:.1f} ms at most ({most_ms:.1f} after late contributions): {why}"

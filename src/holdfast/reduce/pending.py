@@ -35,3 +35,5 @@ class Pending:
     early_wait_ms: tuple[float, float] | None = None
     bytes_ahead: int = 0
     """Of operations that were under way when it began."""
+    announced_ms: tuple[float, float] = (0.0, 0.0)
+    """What it told the peers that its stages took the last time."""

@@ -222,7 +222,8 @@ class TransposeAllReduce:
         early_wait_ms = None if timing is None else timing.early_wait_ms
         if self._hosts is not None and not self._hosts.left:
             deadline_ms = self.config.exact_deadline_ms  # the ranks of a host wait for each other
-        return Pending(operation, bucket, memory, exact, deadline_ms, key, early_wait_ms, bytes_ahead)
+        announced_ms = (0.0, 0.0) if timing is None else timing.samples_ms
+        return Pending(operation, bucket, memory, exact, deadline_ms, key, early_wait_ms, bytes_ahead, announced_ms)
 
     def _bytes_under_way(self) -> int:
         with self.link.errors_named():
@@ -348,7 +349,7 @@ class TransposeAllReduce:
             self.hadamard_switch.observe(*entries_lost(report, own_rank))
         bound_before = adaptation.bound
         seen, late = stages_seen(report, own_rank), late_ratio(report, own_rank)
-        adaptation.observe(pending.key, seen, late, packets, pending.bytes_ahead)
+        adaptation.observe(pending.key, seen, late, packets, pending.bytes_ahead, pending.announced_ms)
         new_bound, new_credit = adaptation.bound is not bound_before, adaptation.credit != self._credit
         if new_bound:
             logger.info("[rank %d] %s", own_rank, adaptation.bound.reason)
@@ -368,6 +369,7 @@ class TransposeAllReduce:
             wait_floor_ms=self.config.early_wait_floor_ms,
             repair_grace_ratio=self.config.repair_grace_ratio,
             most_credit=self.config.credit,
+            limits_operations=self.link.agreement.num_groups == 1,
         )
         self._publish(self._adaptation)
         if self.link.num_ranks > 1:
