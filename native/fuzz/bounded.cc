@@ -38,6 +38,7 @@ class Run final : Outbox {
         setting_(input),
         model_(setting_),
         alive_(setting_.num_ranks, true),
+        wants_results_(setting_.num_ranks, true),
         credit_(setting_.num_ranks, static_cast<std::uint8_t>(input.below(3))),
         lacking_(input.below(setting_.num_ranks)),
         early_room_(input.flag() ? 1u << 20 : input.below(3000)),
@@ -70,6 +71,7 @@ class Run final : Outbox {
   std::uint32_t enqueue(std::uint16_t peer, MessageContent content) override {
     FUZZ_CHECK(peer != setting_.rank);
     if (content.stage == Stage::result) {
+      FUZZ_CHECK(wants_results_[peer]);
       if (!own_included_) own_included_ = called_;
       duty_done_ = true;
       FUZZ_CHECK(called_ || !conflict_);  // before the call nobody knows which of two buckets is meant
@@ -105,7 +107,7 @@ class Run final : Outbox {
   Time answered_again_at(std::uint16_t, Duration) const override { return never; }
   void note_part(Time, std::uint16_t, bool, Duration) override {}
   bool is_coming_back(std::uint16_t) const override { return false; }
-  bool wants_results(std::uint16_t, std::uint32_t) const override { return true; }
+  bool wants_results(std::uint16_t peer, std::uint32_t) const override { return wants_results_[peer]; }
   bool may_hold_early(std::size_t bytes) const override {
     const bool room = operation_.early_bytes() + bytes <= early_room_;
     refused_room_ = refused_room_ || !room;
@@ -123,15 +125,32 @@ class Run final : Outbox {
     if (choice == 13) return settle_message();
     const auto peer = static_cast<std::uint16_t>(input_.below(setting_.num_ranks));
     if (peer == setting_.rank) return;
-    if (choice == 14) {
+    if (choice == 14 && input_.rarely()) {
+      give_up_results(peer);
+    } else if (choice == 14) {
       credit_[peer] = static_cast<std::uint8_t>(input_.below(4));
     } else if (input_.flag()) {
       alive_[peer] = false;
-      ++num_gone_;
+      ++num_unserved_;
       operation_.on_peer_gone(now_, peer);
     } else {
       alive_[peer] = true;
     }
+  }
+
+  // The peer has ended the operation: what is on its way to it stops, and nothing is lost for anybody else.
+  void give_up_results(std::uint16_t peer) {
+    const auto to_others = [&] {
+      return std::count_if(sent_.begin(), sent_.end(), [peer](const Message& sent) { return sent.peer != peer; });
+    };
+    const auto before = to_others();
+    wants_results_[peer] = false;
+    ++num_unserved_;
+    operation_.on_results_unwanted(peer);
+    FUZZ_CHECK(to_others() >= before);  // those whose turn it is now may begin
+    FUZZ_CHECK(std::none_of(sent_.begin(), sent_.end(), [peer](const Message& sent) {
+      return sent.peer == peer && sent.content.stage == Stage::result;
+    }));
   }
 
   void call() {
@@ -276,7 +295,7 @@ class Run final : Outbox {
     FUZZ_CHECK(operation_.early_bytes() <= std::max(early_room_, bookkeeping_bytes_));
     // Called or not, at the bound the sum of the own shard is closed, and goes to whoever is there; unless they
     // disagree.
-    const bool must_have_sent = now_ >= opened_at_ + setting_.parameters.t_b && num_gone_ == 0 && !conflict_;
+    const bool must_have_sent = now_ >= opened_at_ + setting_.parameters.t_b && num_unserved_ == 0 && !conflict_;
     if (!called_ && must_have_sent) FUZZ_CHECK(duty_done_ || model_.shard(setting_.rank).size() == 0);
     for (Message& message : sent_) {
       const MessageContent& content = message.content;
@@ -398,7 +417,8 @@ class Run final : Outbox {
   Time now_ = second;
   const Time opened_at_ = now_;
   std::vector<bool> alive_;
-  int num_gone_ = 0;
+  std::vector<bool> wants_results_;
+  int num_unserved_ = 0;    // times that a peer was gone, or wanted no results any more
   bool duty_done_ = false;  // a result has gone out
   std::vector<std::uint8_t> credit_;
   std::uint32_t lacking_;  // contributors that every result of a peer lacks
