@@ -62,7 +62,7 @@ Endpoint::Endpoint(const EndpointSettings& settings, Time now)
       results_wanted_from_(settings.num_ranks, 0),
       last_tick_(now),
       next_to_fill_(static_cast<std::uint16_t>((settings.rank + 1u) % settings.num_ranks)),
-      sent_notes_(paths_) {
+      note_outbox_(paths_) {
   inboxes_.reserve(settings.num_ranks);
   for (std::uint16_t peer = 0; peer < settings.num_ranks; ++peer) inboxes_.emplace_back(settings.max_note_bytes);
   PathSettings path;
@@ -164,8 +164,8 @@ void Endpoint::report_forgotten(const Call& call, std::uint32_t number) {
 std::uint32_t Endpoint::send_note(Time now, std::uint16_t peer, std::uint32_t channel, std::vector<std::uint8_t> bytes,
                                   Duration deadline) {
   if (peer >= settings_.num_ranks || peer == settings_.rank) throw std::invalid_argument("a note goes to another rank");
-  if (!is_alive(peer)) return sent_notes_.send_in_vain(peer);
-  return sent_notes_.send(peer, channel, std::move(bytes), now + deadline);
+  if (!is_alive(peer)) return note_outbox_.send_in_vain(peer);
+  return note_outbox_.send(peer, channel, std::move(bytes), now + deadline);
 }
 
 void Endpoint::publish(const Parameters& parameters) {
@@ -410,7 +410,7 @@ void Endpoint::forward_path_events(Time now, std::uint16_t peer) {
   }
   for (const std::uint32_t message : finished) {
     for (auto& [number, operation] : operations_) operation->on_message_finished(peer, message);
-    sent_notes_.on_message_finished(peer, message);
+    note_outbox_.on_message_finished(peer, message);
   }
   sweep_operations(now);
 }
@@ -424,7 +424,7 @@ void Endpoint::notice_peer_changes(Time now) {
     if (state != PeerState::dead && state != PeerState::left) continue;
     // One that is only silent may be sending still, and takes what was acknowledged for delivered.
     if (state == PeerState::left) inboxes_[peer].forget_incomplete();
-    sent_notes_.on_peer_gone(peer);
+    note_outbox_.on_peer_gone(peer);
     for (auto& [number, operation] : operations_) operation->on_peer_gone(now, peer);
   }
   sweep_operations(now);
@@ -442,7 +442,7 @@ void Endpoint::on_timer(Time now) {
     forward_path_events(now, peer);
   }
   notice_peer_changes(now);
-  sent_notes_.on_timer(now);
+  note_outbox_.on_timer(now);
   for (const std::uint32_t number : open_numbers()) {
     const auto found = operations_.find(number);
     if (found == operations_.end()) continue;  // one event can settle two parts of a call
@@ -452,7 +452,7 @@ void Endpoint::on_timer(Time now) {
 }
 
 Time Endpoint::next_timer() const {
-  Time next = sent_notes_.next_timer();
+  Time next = note_outbox_.next_timer();
   for (const auto& path : paths_) {
     if (path) next = std::min(next, path->next_timer());
   }

@@ -92,7 +92,7 @@ class Endpoint final : private Outbox {
   std::vector<Note> take_notes() { return std::exchange(notes_, {}); }
   // A note that was handed out by take_notes is in its reader's hands: its sender may send more.
   void release_note(std::uint16_t sender, std::size_t bytes) { inboxes_.at(sender).release(bytes); }
-  std::vector<SentNote> take_sent_notes() { return sent_notes_.take_sent(); }
+  std::vector<SentNote> take_sent_notes() { return note_outbox_.take_sent(); }
   std::vector<PeerChange> take_peer_changes() { return std::exchange(peer_changes_, {}); }
 
   const EndpointSettings& settings() const { return settings_; }
@@ -189,7 +189,7 @@ class Endpoint final : private Outbox {
   std::uint32_t next_operation_ = 0;
   std::set<std::uint32_t> reserved_;  // below that, and still to be called
 
-  NoteOutbox sent_notes_;
+  NoteOutbox note_outbox_;
   std::vector<OperationReport> reports_;
   std::vector<Note> notes_;
   std::vector<PeerChange> peer_changes_;

@@ -48,6 +48,13 @@ Duration longest_with(const std::function<bool(const Bytes&)>& takes, std::size_
   return longest;
 }
 
+Header header_of(Network& network, std::uint16_t from, const Bytes& datagram) {
+  Header header;
+  const std::size_t tag_size = tag_bytes_of(network[from].settings().protection);
+  HF_CHECK(!decode(datagram, datagram.size() - header_bytes - tag_size, header));
+  return header;
+}
+
 }  // namespace
 
 HF_CASE(losing_ends_or_marks_costs_an_early_wait_and_losing_both_the_bound) {
@@ -122,9 +129,7 @@ HF_CASE(who_has_ended_an_operation_is_not_sent_the_rest_of_its_results) {
   network.join();
   std::size_t to_rank_0 = 0;
   network.filter = [&](std::uint16_t from, std::uint16_t to, Bytes& datagram) {
-    Header header;
-    const std::size_t tag_size = tag_bytes_of(network[from].settings().protection);
-    HF_CHECK(!decode(datagram, datagram.size() - header_bytes - tag_size, header));
+    const Header header = header_of(network, from, datagram);
     const bool of_the_first = header.stage == Stage::result && header.operation == 0;
     const bool result = of_the_first && carries_elements(header.type) && from == 1 && to == 0;
     to_rank_0 += result;
@@ -162,9 +167,7 @@ HF_CASE(an_operation_that_ends_before_an_older_one_does_not_give_that_one_up) {
   // Results of the first are slow: each is lost once, and only then let through.
   std::set<std::pair<std::uint16_t, std::uint32_t>> lost;
   network.filter = [&](std::uint16_t from, std::uint16_t, Bytes& datagram) {
-    Header header;
-    const std::size_t tag_size = tag_bytes_of(network[from].settings().protection);
-    HF_CHECK(!decode(datagram, datagram.size() - header_bytes - tag_size, header));
+    const Header header = header_of(network, from, datagram);
     const bool slow = carries_elements(header.type) && header.stage == Stage::result && header.operation == 0;
     return !slow || !lost.emplace(from, header.offset).second;
   };
@@ -191,9 +194,7 @@ HF_CASE(whoever_wants_no_results_any_more_deprives_only_itself) {
   network.join();
   std::size_t to_rank_2 = 0;
   network.filter = [&](std::uint16_t from, std::uint16_t to, Bytes& datagram) {
-    Header header;
-    const std::size_t tag_size = tag_bytes_of(network[from].settings().protection);
-    HF_CHECK(!decode(datagram, datagram.size() - header_bytes - tag_size, header));
+    const Header header = header_of(network, from, datagram);
     to_rank_2 += from == 0 && to == 2 && carries_elements(header.type) && header.stage == Stage::result;
     return true;
   };
