@@ -165,7 +165,7 @@ class _RankInACase:
     def _step(self) -> None:
         step = self._injector.step
         outcomes = self._job.step(step)
-        if step >= STRUCK_STEP or self._case.moment == "joined":
+        if outcomes and (step >= STRUCK_STEP or self._case.moment == "joined"):
             self._note(outcomes)
 
     def _note(self, outcomes: list[Outcome]) -> None:
