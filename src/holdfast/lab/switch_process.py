@@ -20,7 +20,7 @@ from holdfast import _native
 from holdfast.lab import cleanup
 from holdfast.lab.conditions import native_conditions
 from holdfast.lab.marks import LAB, LabId
-from holdfast.lab.priority import AHEAD_OF_RANKS_PRIORITY, raise_priority
+from holdfast.lab.priority import WORKER_PRIORITY, raise_priority
 
 # An orphan that cannot end in order ends anyhow.
 LAST_RESORT_S = 4
@@ -94,7 +94,7 @@ def main() -> None:
 
     thread = threading.Thread(target=run, name="holdfast-switch")
     thread.start()
-    raise_priority(AHEAD_OF_RANKS_PRIORITY)  # a change of the network must not wait for ranks that fill all cores
+    raise_priority(WORKER_PRIORITY + 1)  # a change of the network must not wait for ranks that fill all cores
     said_goodbye = False
     try:
         with control.makefile("r", encoding="utf-8") as requests, control.makefile("w", encoding="utf-8") as answers:

@@ -24,7 +24,7 @@ import holdfast
 from holdfast.errors import HoldfastError
 from holdfast.lab import events
 from holdfast.lab.peer import Peer, peer_named
-from holdfast.lab.priority import put_communication_ahead, raise_priority
+from holdfast.lab.priority import raise_priority
 from holdfast.lab.race.half_width import half_width_hook
 from holdfast.lab.race.orders import Failed, Ready, Score, Start, Trained
 from holdfast.lab.race.tasks import training
@@ -59,7 +59,6 @@ class Rank:
 
     def train(self, turn: int, first: int, count: int) -> Trained:
         self.turn_ms = []
-        put_communication_ahead()  # every turn: a library may start threads when it first needs them
         events.epoch(turn)
         for step in range(first, first + count):
             events.step(step)
