@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from holdfast import _native
 from holdfast.lab import cleanup
+from holdfast.lab.awake import processors_awake
 from holdfast.lab.conditions import native_conditions
 from holdfast.lab.marks import LAB, LabId
 from holdfast.lab.priority import WORKER_PRIORITY, raise_priority
@@ -97,7 +98,11 @@ def main() -> None:
     raise_priority(WORKER_PRIORITY + 1)  # a change of the network must not wait for ranks that fill all cores
     said_goodbye = False
     try:
-        with control.makefile("r", encoding="utf-8") as requests, control.makefile("w", encoding="utf-8") as answers:
+        with (
+            processors_awake(),
+            control.makefile("r", encoding="utf-8") as requests,
+            control.makefile("w", encoding="utf-8") as answers,
+        ):
             said_goodbye = Service(switch).serve(requests, answers)
     except OSError:
         pass  # the lab ended in the middle of an answer
