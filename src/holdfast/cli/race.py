@@ -30,7 +30,7 @@ _LAB_PEERS, _LOOPBACK_PEERS = "gloo-tuned,holdfast", "gloo,holdfast"
 
 _HELP = """Train the same model with several peers on the same network, to a target.
 
-All peers are up at once and take turns, a few steps each. Ends with a table, an HTML report, a picture and a JSON file.
+All peers are up at once and take turns, some seconds each. Ends with a table, an HTML report, a picture and a JSON file.
 Needs root for the lab's hosts; --loopback does without.
 
 Example: holdfast race --hosts 4 --profile shared-3 --task digits --peers gloo-tuned,holdfast
@@ -68,7 +68,7 @@ def race_command(
         list[str] | None, typer.Option("--fault", help="A fault file, shipped or own; repeatable.")
     ] = None,
     schedule: Annotated[
-        str | None, typer.Option(help="Let the network change as this says; an epoch is a turn.")
+        str | None, typer.Option(help="Let the network change as this says; an epoch lies between two evaluations.")
     ] = None,
     output: Output = Path("race-output"),
     as_json: AsJson = False,

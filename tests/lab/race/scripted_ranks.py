@@ -14,12 +14,13 @@ from holdfast.lab.race.contender import Contender
 from holdfast.lab.race.crew import LoopbackCrew
 from holdfast.lab.race.orders import Start
 
-# Trains a step in its rank's number of milliseconds. Its script is Python that runs before each answer.
+# Every model has two parameters, and after k steps of the race the accuracy k/10. Trains a step in its rank's number of milliseconds. Its script is Python that runs before each answer.
 _SCRIPTED = """
 import os, signal, struct, sys, time
 from multiprocessing.connection import Connection
-from holdfast.lab.race.orders import Failed, Ready, Score, Trained
+from holdfast.lab.race.orders import Failed, Ready, Score, Scored, Trained
 rank, orders, memory = int(os.environ["RANK"]), Connection(int(sys.argv[1])), int(sys.argv[2])
+kept = [0]
 orders.recv()
 while True:
     verb, arguments = orders.recv()
@@ -28,10 +29,13 @@ while True:
     if verb == "ready":
         answer = Ready(2)
     elif verb == "train":
-        answer = Trained([float(rank)] * arguments[2])
+        first, count, every = arguments
+        kept = [done for done in range(first + 1, first + count + 1) if done % every == 0 or done == first + count]
+        answer = Trained([float(rank)] * count)
     else:
-        os.pwrite(memory, struct.pack("2f", 1.0, rank / 4), 0)
-        answer = Score(0.5, 1.0)
+        for place, done in enumerate(kept):
+            os.pwrite(memory, struct.pack("2f", 1.0, done * rank / 4), 8 * place)
+        answer = Scored({done: Score(done / 10, 1.0) for done in kept})
     SCRIPT
     orders.send(answer)
 """

@@ -18,7 +18,7 @@ FAILS = "if verb == 'train' and rank == 0: answer = Failed('RuntimeError: the ot
 
 
 def train(contender: Contender, count: int = 3) -> None:
-    contender.train(1, count, lambda _waited_s: TICK_S)
+    contender.train(count, 2, lambda _waited_s: TICK_S)
 
 
 def told(contender: Contender) -> list[str]:
@@ -31,7 +31,8 @@ def test_ranks_train_are_judged_and_go(tmp_path: Path) -> None:
         train(contender)
         contender.evaluate()
         assert contender.record.step_ms == [2.0] * 3
-        assert contender.record.evaluations[0].drift == 0.5  # rank k's second parameter is k/4
+        # After n steps rank k's second parameter is n k/4.
+        assert [(each.steps, each.drift) for each in contender.record.evaluations] == [(2, 1.0), (3, 1.5)]
         contender.end()
         assert {ending.how for ending in contender.crew.endings.values()} == {"done"}
 

@@ -1,7 +1,9 @@
-"""Before each of its turns a peer's network is drawn anew, from the race's seed and the turn's number alone."""
+"""Before each of its turns a peer's network is drawn anew, from the race's seed and the turn's number alone; and it has arrived
+with the first model that is good enough."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,7 +20,8 @@ from holdfast.lab.race.plan import Plan
 from holdfast.lab.race.task import task_named
 from lab.race.scripted_ranks import scripted
 
-PLAN = Plan(task_named("digits"), parse_peers("gloo,holdfast"), 2, load_profile("stalls"), 7, target=1.0, max_steps=25)
+DIGITS = dataclasses.replace(task_named("digits"), steps_per_turn=10, steps_per_evaluation=4)
+PLAN = Plan(DIGITS, parse_peers("gloo,holdfast"), 2, load_profile("stalls"), 7, target=9.0, max_steps=25)
 REPORT = SimpleNamespace(lateness_counts=[], lateness_max_us=0.0, losses={})
 
 Happened = list[tuple[Any, ...]]
@@ -30,17 +33,18 @@ def happened() -> Happened:
 
 
 @pytest.fixture
-def entry(happened: Happened, tmp_path: Path) -> Iterator[Callable[[str], Entry]]:
+def entry(happened: Happened, tmp_path: Path) -> Iterator[Callable[..., Entry]]:
     """Makes entries whose ranks follow a script, on a network that writes down what it is told."""
     with ExitStack() as stack:
 
-        def make(name: str) -> Entry:
-            contender = stack.enter_context(scripted("pass", tmp_path / name))
+        def make(name: str, plan: Plan = PLAN, script: str = "pass") -> Entry:
+            contender = stack.enter_context(scripted(script, tmp_path / name))
+            contender.wait_ready()
             trained = contender.train
 
-            def train(turn: int, *others: Any) -> None:
-                happened.append((name, "trains", turn))
-                trained(turn, *others)
+            def train(count: int, *others: Any) -> None:
+                happened.append((name, "trains", count))
+                trained(count, *others)
 
             contender.train = train  # type: ignore[method-assign]
             switch = SimpleNamespace(
@@ -48,12 +52,12 @@ def entry(happened: Happened, tmp_path: Path) -> Iterator[Callable[[str], Entry]
                 draw_anew=lambda seed: happened.append((name, "is drawn anew", seed)),
                 report=lambda: REPORT,
             )
-            return Entry(PLAN, contender, cast(Cloud, SimpleNamespace(switch=switch)), None)
+            return Entry(plan, contender, cast(Cloud, SimpleNamespace(switch=switch)), None)
 
         yield make
 
 
-def test_the_network_is_drawn_anew_right_before_every_turn(entry: Callable[[str], Entry], happened: Happened) -> None:
+def test_the_network_is_drawn_anew_right_before_every_turn(entry: Callable[..., Entry], happened: Happened) -> None:
     gloo = entry("gloo")
     gloo.begin()
     assert happened == []  # an evaluation needs no network
@@ -62,16 +66,16 @@ def test_the_network_is_drawn_anew_right_before_every_turn(entry: Callable[[str]
     assert gloo.finished
     assert happened == [
         each
-        for turn in (1, 2, 3)
+        for turn, count in ((1, 10), (2, 10), (3, 5))
         for each in (
             ("gloo", "counts anew"),
             ("gloo", "is drawn anew", PLAN.turn_seed(turn)),
-            ("gloo", "trains", turn),
+            ("gloo", "trains", count),
         )
     ]
 
 
-def test_every_peer_meets_the_same_network_in_its_turn(entry: Callable[[str], Entry], happened: Happened) -> None:
+def test_every_peer_meets_the_same_network_in_its_turn(entry: Callable[..., Entry], happened: Happened) -> None:
     gloo, holdfast = entry("gloo"), entry("holdfast")
     for turn_of in (gloo, holdfast, holdfast, gloo, gloo, holdfast):
         turn_of.take_turn()
@@ -80,3 +84,29 @@ def test_every_peer_meets_the_same_network_in_its_turn(entry: Callable[[str], En
     }
     assert drawn["gloo"] == drawn["holdfast"]
     assert len(set(drawn["gloo"])) == 3
+
+
+def test_who_arrives_within_a_turn_has_arrived_then_not_at_its_end(entry: Callable[..., Entry]) -> None:
+    """Scripted ranks have an accuracy of k/10 after k steps of a millisecond, and are judged after 4, 8, 10, 12, 16 ... steps."""
+    gloo = entry("gloo", dataclasses.replace(PLAN, target=1.15))
+    gloo.begin()
+    while not gloo.finished:
+        gloo.take_turn()
+    run = gloo.run()
+    assert (run.steps, run.seconds, run.seconds_to_target) == (12, 0.012, 0.012)
+    assert [each.steps for each in run.evaluations] == [0, 4, 8, 10, 12]
+    assert run.final_metric == 1.2
+
+
+@pytest.mark.parametrize(("target", "arrived"), [(0.4, True), (0.5, False)])
+def test_models_of_a_turn_that_broke_off_count(entry: Callable[..., Entry], target: float, arrived: bool) -> None:
+    fails = "if verb == 'train': answer = Failed('RuntimeError: gone', [1.0] * 6, {4: Score(0.4, 1.0)})"
+    gloo = entry("gloo", dataclasses.replace(PLAN, target=target), fails)
+    gloo.begin()
+    gloo.take_turn()
+    run = gloo.run()
+    assert gloo.finished
+    assert gloo.state == ("reached the target" if arrived else "broke off: rank 0: RuntimeError: gone")
+    assert (run.steps, run.seconds_to_target) == ((4, 0.004) if arrived else (6, None))
+    assert (run.final_metric, [each.steps for each in run.evaluations]) == (0.4, [0, 4])
+    assert run.events[-1].what == "broke off: rank 0: RuntimeError: gone"

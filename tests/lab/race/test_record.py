@@ -24,7 +24,7 @@ def test_a_step_lasts_until_its_slowest_rank_is_done() -> None:
     record.add_turn({1: Trained([5], 0.6, {0: 8}, ("why not",))})
     assert (record.steps, record.last_turn_ms, record.delivered_ratio) == (3, [5], 0.6)
     assert record.explain == ("why not",)
-    record.add_score(Score(0.9, 0.1), 0.25)
+    record.add_score(3, Score(0.9, 0.1), 0.25)
     assert record.evaluations == [Evaluation(3, pytest.approx(0.055), 0.9, 0.1, 0.25)]  # type: ignore[arg-type]
 
 
@@ -34,6 +34,16 @@ def test_a_rank_that_stands_still_while_others_go_on_is_counted_once() -> None:
     record.add_turn({0: Trained([190.0, 190.0, 190.0, 40.0]), 1: Trained([2000.0, 5.0, 5.0, 40.0])})
     assert record.step_ms == [2000.0, 5.0, 5.0, 40.0]
     assert record.seconds == 2.05
+
+
+def test_a_race_ends_with_the_model_that_was_good_enough_not_with_its_turn() -> None:
+    record = Record()
+    record.add_turn({0: Trained([10.0, 20.0, 30.0, 40.0])})
+    for steps, metric in ((2, 0.8), (3, 0.9), (4, 0.95)):
+        record.add_score(steps, Score(metric, 0.1), 0.0)
+    record.end_at(record.evaluations[1])
+    assert record.step_ms == [10.0, 20.0, 30.0]
+    assert [each.seconds for each in record.evaluations] == pytest.approx([0.03, 0.06])
 
 
 def test_events_lie_where_they_happened_on_the_peers_own_clock() -> None:

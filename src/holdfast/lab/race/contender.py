@@ -13,7 +13,7 @@ import numpy as np
 
 from holdfast.lab.peer import Peer
 from holdfast.lab.race.crew import Crew
-from holdfast.lab.race.orders import Failed, Ready, Score, Start, Trained
+from holdfast.lab.race.orders import Failed, Ready, Scored, Start, Trained
 from holdfast.lab.race.record import Record
 
 READY_LIMIT_S = 240.0
@@ -24,7 +24,7 @@ END_LIMIT_S = 10.0
 TICK_S = 0.01
 _LAST_WORDS_S = 0.3
 
-Answer = TypeVar("Answer", Ready, Trained, Score)
+Answer = TypeVar("Answer", Ready, Trained, Scored)
 # Called while waiting, with the seconds waited so far; says how long it can do without.
 Meanwhile = Callable[[float], float]
 
@@ -45,22 +45,27 @@ class Contender:
         self._orders = list(orders)
         self._ranks = list(range(len(orders)))
         self._parameters = parameters
+        self._num_parameters = 0
         self._send(start)
 
     def wait_ready(self) -> int:
         """Until all ranks have found each other; the number of the model's parameters."""
-        return self._order(Ready, READY_LIMIT_S, "ready", meanwhile=self._nobody_may_end)[0].parameters
+        ready = self._order(Ready, READY_LIMIT_S, "ready", meanwhile=self._nobody_may_end)
+        self._num_parameters = ready[0].parameters
+        return self._num_parameters
 
-    def train(self, turn: int, count: int, meanwhile: Meanwhile) -> None:
+    def train(self, count: int, steps_per_evaluation: int, meanwhile: Meanwhile) -> None:
         """The next so many steps, on all ranks at once."""
-        first = self.record.steps
-        by_rank = self._order(Trained, count * STEP_LIMIT_S, "train", turn, first, count, meanwhile=meanwhile)
-        self.record.add_turn(by_rank)
+        order = "train", self.record.steps, count, steps_per_evaluation
+        self.record.add_turn(self._order(Trained, count * STEP_LIMIT_S, *order, meanwhile=meanwhile))
 
     def evaluate(self) -> None:
-        """The first living rank's score, and how far the ranks' parameters have drifted apart."""
-        by_rank = self._order(Score, EVALUATION_LIMIT_S, "evaluate")
-        self.record.add_score(by_rank[min(by_rank)], self._drift(list(by_rank)))
+        """What the turn made of the model: the first living rank's scores, and how far the ranks' parameters were apart."""
+        by_rank = self._order(Scored, EVALUATION_LIMIT_S, "evaluate")
+        scores = by_rank[min(by_rank)].by_steps
+        drifts = self._drifts(list(by_rank), len(scores))
+        for (steps, score), drift in zip(scores.items(), drifts, strict=True):
+            self.record.add_score(steps, score, drift)
 
     def end(self) -> None:
         """Lets the ranks go; those that do not are ended."""
@@ -75,12 +80,12 @@ class Contender:
         for orders in self._orders:
             orders.close()
 
-    def _drift(self, ranks: Sequence[int]) -> float:
-        memories = [self._parameters[rank] for rank in ranks]
-        flat = np.stack(
-            [np.frombuffer(os.pread(memory, os.fstat(memory).st_size, 0), np.float32) for memory in memories]
-        )
-        return float((flat.max(axis=0) - flat.min(axis=0)).max())
+    def _drifts(self, ranks: Sequence[int], num_models: int) -> list[float]:
+        """Of each model that the ranks have just left in their memories, among what may be left of longer turns."""
+        num_bytes = num_models * self._num_parameters * np.dtype(np.float32).itemsize
+        flat = np.stack([np.frombuffer(os.pread(self._parameters[rank], num_bytes, 0), np.float32) for rank in ranks])
+        apart = (flat.max(axis=0) - flat.min(axis=0)).reshape(num_models, -1)
+        return [float(each.max()) for each in apart]
 
     def _order(
         self,
@@ -122,6 +127,8 @@ class Contender:
 
     def _break_off(self, rank: int, failed: Failed) -> None:
         self.record.add_partial_turn(failed.step_ms)
+        for steps, score in failed.by_steps.items():
+            self.record.add_score(steps, score, drift=0.0)  # nobody is left to be compared with
         # Who fails is seldom who is to blame: a peer that died is noticed a moment later.
         self.crew.pump(_LAST_WORDS_S)
         for other in self._ranks:

@@ -48,7 +48,7 @@ class Entry:
         self._go_on(self.contender.evaluate)
 
     def take_turn(self) -> None:
-        """Some steps and an evaluation. Afterwards the ranks of a finished entry are gone."""
+        """Some steps and what became of the model. Afterwards the ranks of a finished entry are gone."""
         self._turns += 1
         self._go_on(self._train_and_evaluate)
 
@@ -95,23 +95,27 @@ class Entry:
 
     def _go_on(self, part: Callable[[], None]) -> None:
         record = self.contender.record
+        self.state = "training"
         try:
             part()
         except BrokeOff as reason:
-            record.note(f"broke off: {reason}")
-            self._finish(f"broke off: {reason}")
-            return
-        self.state = "training"
-        if self._plan.reached(record.evaluations[-1].metric):
-            self._seconds_to_target = record.seconds
+            self.state = f"broke off: {reason}"
+            record.note(self.state)
+        there = next((each for each in record.evaluations if self._plan.reached(each.metric)), None)
+        if there is not None:
+            record.end_at(there)
+            self._seconds_to_target = there.seconds
             self._finish("reached the target")
+        elif self.state != "training":
+            self._finish(self.state)
         elif record.steps >= self._plan.max_steps:
             self._finish("out of steps")
 
     def _train_and_evaluate(self) -> None:
-        count = min(self._plan.task.steps_per_turn, self._plan.max_steps - self.contender.record.steps)
+        task = self._plan.task
+        count = min(task.steps_per_turn, self._plan.max_steps - self.contender.record.steps)
         with self._own_network():
-            self.contender.train(self._turns, count, self._meanwhile)
+            self.contender.train(count, task.steps_per_evaluation, self._meanwhile)
         self.contender.evaluate()
 
     @contextmanager

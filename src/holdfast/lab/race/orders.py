@@ -1,7 +1,7 @@
 """What the runner and a rank say to each other, over a socket that the rank inherits: never over the measured network.
 
 The runner sends a `Start` and then, again and again, (verb, arguments), where the verb is a method of `rank.Rank`, or
-`end`. The rank answers each with a `Ready`, `Trained`, `Score` or `Failed`.
+`end`. The rank answers each with a `Ready`, `Trained`, `Scored` or `Failed`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,17 @@ class Score:
 
 
 @dataclass(frozen=True)
+class Scored:
+    """The models of one turn, in the order of their steps. Their parameters lie one behind the other in the rank's memory."""
+
+    by_steps: Mapping[int, Score]
+    """After how many steps of the race."""
+
+
+@dataclass(frozen=True)
 class Failed:
     reason: str
     step_ms: list[float]
     """Of the steps of this turn that were still done."""
+    by_steps: Mapping[int, Score] = field(default_factory=dict)
+    """Of the models that this turn had made by then."""

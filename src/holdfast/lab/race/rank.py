@@ -26,12 +26,12 @@ from holdfast.lab import events
 from holdfast.lab.peer import Peer, peer_named
 from holdfast.lab.priority import raise_priority
 from holdfast.lab.race.half_width import half_width_hook
-from holdfast.lab.race.orders import Failed, Ready, Score, Start, Trained
+from holdfast.lab.race.orders import Failed, Ready, Scored, Start, Trained
 from holdfast.lab.race.tasks import training
 from holdfast.lab.race.tasks.training import Training
 
-# The other peers train while this one waits; their turns have limits of their own.
-ORDER_LIMIT_S = 3600.0
+# The other peers train while this one waits; their turns have limits of their own, two hours for 45 steps.
+ORDER_LIMIT_S = 6 * 3600.0
 _STORE_LIMIT = timedelta(seconds=120)
 # Longer than any stall of a working network: what takes longer ends the peer's race, not the lab's patience.
 GLOO_LIMIT = timedelta(seconds=120)
@@ -47,6 +47,9 @@ class Rank:
         self.turn_ms: list[float] = []
         self._parameters = parameters
         self._training = training.begin(start.task, training.Place(start.seed, rank, num_ranks, start.prepared))
+        # Others may still be fetching what they missed from the model that is trained.
+        self._judged = copy.deepcopy(self._training.model)
+        self._kept = {0: self._copy_of_state()}
         _warm_up(self._training)
         store = dist.FileStore(str(start.store), num_ranks)
         store.set_timeout(_STORE_LIMIT)
@@ -57,23 +60,40 @@ class Rank:
     def ready(self) -> Ready:
         return Ready(sum(parameter.numel() for parameter in self._model.parameters()))
 
-    def train(self, turn: int, first: int, count: int) -> Trained:
+    def train(self, first: int, count: int, steps_per_evaluation: int) -> Trained:
+        """An epoch is what lies between two models that are kept; so is the last one of the turn."""
         self.turn_ms = []
-        events.epoch(turn)
+        self._kept = {}
         for step in range(first, first + count):
+            if step == first or step % steps_per_evaluation == 0:
+                events.epoch(step // steps_per_evaluation + 1)
             events.step(step)
             self.turn_ms.append(self._step(step))
+            done = step + 1
+            if done % steps_per_evaluation == 0 or done == first + count:
+                self._kept[done] = self._copy_of_state()
         if self._handle is None:
             return Trained(self.turn_ms)
         told = self._handle.summary()
         explain = tuple(self._handle.explain().splitlines())
         return Trained(self.turn_ms, told.delivered_ratio, told.incomplete_by_peer, explain)
 
-    def evaluate(self) -> Score:
+    def evaluate(self) -> Scored:
         """Every rank does, not one alone: it would be a straggler in the next step."""
-        flat = torch.nn.utils.parameters_to_vector(self._model.parameters())
-        os.pwrite(self._parameters, flat.detach().numpy().data, 0)
-        return self._training.evaluate()
+        by_steps, place = {}, 0
+        for steps, state in self._kept.items():
+            self._judged.load_state_dict(state)
+            flat = torch.nn.utils.parameters_to_vector(self._judged.parameters())
+            place += os.pwrite(self._parameters, flat.detach().numpy().data, place)
+            by_steps[steps] = self._training.evaluate(self._judged)
+        return Scored(by_steps)
+
+    def last_words(self, reason: str) -> Failed:
+        """What a turn had made of the model before it broke off counts."""
+        return Failed(reason, self.turn_ms, self.evaluate().by_steps)
+
+    def _copy_of_state(self) -> dict[str, torch.Tensor]:
+        return {name: tensor.clone() for name, tensor in self._training.model.state_dict().items()}
 
     def _step(self, step: int) -> float:
         started = time.perf_counter()
@@ -111,13 +131,13 @@ def serve(rank: Rank, orders: Connection) -> None:
             return
 
 
-def _carry_out(rank: Rank, verb: str, arguments: tuple[Any, ...]) -> Ready | Trained | Score | Failed:
+def _carry_out(rank: Rank, verb: str, arguments: tuple[Any, ...]) -> Ready | Trained | Scored | Failed:
     try:
-        answer: Ready | Trained | Score = getattr(rank, verb)(*arguments)
+        answer: Ready | Trained | Scored = getattr(rank, verb)(*arguments)
         return answer
     except Exception as error:
         traceback.print_exc()
-        return Failed(_reason(error), rank.turn_ms)
+        return rank.last_words(_reason(error)) if verb == "train" else Failed(_reason(error), [])
 
 
 def _reason(error: Exception) -> str:

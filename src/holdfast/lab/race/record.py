@@ -64,8 +64,14 @@ class Record:
         self.step_ms += step_ms
         self.in_turn_s = 0.0
 
-    def add_score(self, score: Score, drift: float) -> None:
-        self.evaluations.append(Evaluation(self.steps, self.seconds, score.metric, score.loss, drift))
+    def add_score(self, steps: int, score: Score, drift: float) -> None:
+        """Of the model after so many steps."""
+        self.evaluations.append(Evaluation(steps, sum(self.step_ms[:steps]) / 1e3, score.metric, score.loss, drift))
+
+    def end_at(self, last: Evaluation) -> None:
+        """Steps after it no longer count. Shares, lateness and losses are told by the turn, so they are still of all of it."""
+        self.step_ms = self.step_ms[: last.steps]
+        self.evaluations = self.evaluations[: self.evaluations.index(last) + 1]
 
     def add_switch_report(self, report: Report) -> None:
         """Of the span of one turn."""

@@ -13,7 +13,7 @@ LOOPBACK = "loopback"
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Between two turns: how good the model is after so many steps and so many seconds of training."""
+    """How good the model is after so many steps and so many seconds of training."""
 
     steps: int
     seconds: float
@@ -61,6 +61,7 @@ class Run:
     step_p50_ms: float
     step_p99_ms: float
     delivered_ratio: float
+    """Of whole turns, so also of the steps between the target and the end of its turn; `incomplete_by_rank` and `lateness` too."""
     drift_max: float
     seconds: float
     """Of training in all."""

@@ -1,4 +1,4 @@
-"""A race from start to end: all peers are up at once and take turns, a few steps each, in an order that turns round.
+"""A race from start to end: all peers are up at once and take turns, some seconds each, in an order that turns round.
 
 Whatever else the machine does then hits all of them alike, and in its k-th turn every peer meets the same freezes,
 bursts and neighbours, drawn anew from the race's seed and k. Only one peer trains at any time, and its seconds are

@@ -22,8 +22,10 @@ class Task:
     target: float
     """Chosen so that four ranks that lose nothing need about two thirds of `max_steps`."""
     max_steps: int
+    steps_per_evaluation: int
+    """Models are kept so often, and judged when the turn is over: nobody waits for that."""
     steps_per_turn: int
-    """Between two evaluations, and before the next peer's turn."""
+    """Before the next peer's turn. Its end is a barrier, which training has not: some seconds at least."""
     require_data: Callable[[], None]
     """Raises ConfigError, with the command that helps, where the data are missing."""
     pretrained: bool = False
@@ -37,10 +39,10 @@ class Task:
 TASKS = {
     task.name: task
     for task in (
-        Task("digits", "Digits, 8x8 images, 10 classes", "accuracy", 0.975, 260, 10, digits_file.require),
-        Task("fashion", "Fashion-MNIST, 28x28 images, 10 classes", "accuracy", 0.85, 300, 15, idx_files.require),
-        Task("text", "A transformer on half of Python's standard library", "loss", 2.35, 420, 15, corpus.require),
-        Task("finetune", "The same on the other half, pre-trained", "loss", 2.06, 300, 15, corpus.require, True),
+        Task("digits", "Digits, 8x8 images, 10 classes", "accuracy", 0.975, 260, 10, 40, digits_file.require),
+        Task("fashion", "Fashion-MNIST, 28x28 images, 10 classes", "accuracy", 0.85, 300, 15, 45, idx_files.require),
+        Task("text", "A transformer on half of Python's standard library", "loss", 2.35, 420, 15, 45, corpus.require),
+        Task("finetune", "The same on the other half, pre-trained", "loss", 2.06, 300, 15, 45, corpus.require, True),
     )
 }
 

@@ -42,9 +42,9 @@ class Classification:
         return nn.functional.cross_entropy(model(self._train.pixels[chosen]), self._train.labels[chosen])
 
     @torch.no_grad()
-    def evaluate(self) -> Score:
-        self.model.eval()
-        scores = self.model(self._test.pixels)
-        self.model.train()
+    def evaluate(self, model: nn.Module) -> Score:
+        model.eval()
+        scores = model(self._test.pixels)
+        model.train()
         accuracy = (scores.argmax(dim=1) == self._test.labels).float().mean()
         return Score(accuracy.item(), nn.functional.cross_entropy(scores, self._test.labels).item())

@@ -33,8 +33,8 @@ class LanguageTraining:
         return _loss(model, _windows(self._text, chance.integers(len(self._text) - CONTEXT, size=self._batch_size)))
 
     @torch.no_grad()
-    def evaluate(self) -> Score:
-        loss = _loss(self.model, self._validation).item()
+    def evaluate(self, model: nn.Module) -> Score:
+        loss = _loss(model, self._validation).item()
         return Score(loss, loss)
 
 

@@ -33,8 +33,8 @@ class Training(Protocol):
     def loss(self, model: nn.Module, step: int) -> torch.Tensor:
         """Of this rank's batch of the step. `model` is `self.model`, or DDP round it."""
 
-    def evaluate(self) -> Score:
-        """On data that no rank trains on; the same on every rank."""
+    def evaluate(self, model: nn.Module) -> Score:
+        """On data that no rank trains on; the same on every rank. `model`: one like `self.model`."""
 
 
 def begin(task: str, place: Place) -> Training:
