@@ -25,8 +25,10 @@ namespace {
 using io::monotonic_now;
 using io::throw_errno;
 
-// Waking for each packet takes a whole core, and the kernel then stalls a real-time thread for 50 ms a second.
-constexpr Duration turn_interval = 50 * microsecond;
+// Waking for each packet takes a whole core, and the kernel then stalls a real-time thread for 50 ms a second. Twice as
+// often took half a core from the ranks on a machine whose turns change slowly, and kept no promise of a profile any
+// better.
+constexpr Duration turn_interval = 100 * microsecond;
 // Few, so that reading a burst does not make what is due late.
 constexpr int reads_per_turn = 8;
 // A network card collects packets before it interrupts its host; one write per packet would cost most of a core. Only
