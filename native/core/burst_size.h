@@ -1,9 +1,6 @@
 // How many datagrams a path sends in one go. Large bursts save system calls and wake-ups on both hosts and are the
 // first to overrun a shallow port, where those of several ranks meet; so they grow while nothing is lost, and what was
 // too large once is not tried again soon.
-//
-// What the smallest bursts lose as well is not the bursts' fault: a network that loses by chance, or to others. Larger
-// ones may lose twice as much then. That is measured after every loss, and forgotten after a while.
 #pragma once
 
 #include <algorithm>
@@ -21,10 +18,8 @@ class BurstSize {
   // Packets whose fate is judged together, and how many of them may be lost by chance.
   static constexpr std::uint32_t window = 200;
   static constexpr std::uint32_t tolerated = 1;
-  // Windows without loss before a size that lost is tried again, and what small bursts lost is forgotten.
+  // Windows without loss before a size that lost is tried again.
   static constexpr std::uint32_t memory = 64;
-  // Windows of the smallest bursts that tell what these lose.
-  static constexpr std::uint32_t trial = 8;
 
   std::uint32_t datagrams() const { return datagrams_; }
 
@@ -36,13 +31,14 @@ class BurstSize {
   // After the losses of so many packets, which were acknowledged or lost, have been told.
   void on_settled(Time now, std::size_t packets) {
     settled_ += packets;
-    if (datagrams_ > least && loses_too_much()) {
+    if (lost_ > tolerated) {
       ceiling_ = (datagrams_ + least) / 2;
       datagrams_ = least;
+      quiet_windows_ = 0;
       shrunk_at_ = now;
-      begin_trial();
     } else if (settled_ >= window) {
-      end_window();
+      if (++quiet_windows_ % memory == 0) ceiling_ = std::min(most, ceiling_ + 1);
+      datagrams_ = std::min(ceiling_, datagrams_ + 1);
     } else {
       return;
     }
@@ -50,44 +46,12 @@ class BurstSize {
   }
 
  private:
-  bool loses_too_much() const { return static_cast<double>(lost_) > tolerated + 2 * background_ratio_ * window; }
-
-  void begin_trial() {
-    trial_windows_left_ = trial;
-    trial_lost_ = 0;
-    quiet_windows_ = 0;
-  }
-
-  void end_window() {
-    if (trial_windows_left_ != 0) {
-      trial_lost_ += lost_;
-      if (--trial_windows_left_ == 0) end_trial();
-    } else if (loses_too_much()) {
-      begin_trial();
-    } else {
-      if (++quiet_windows_ % memory == 0) {
-        ceiling_ = std::min(most, ceiling_ + 1);
-        background_ratio_ = 0;
-      }
-      datagrams_ = std::min(ceiling_, datagrams_ + 1);
-    }
-  }
-
-  void end_trial() {
-    if (trial_lost_ <= trial * tolerated) return;
-    background_ratio_ = static_cast<double>(trial_lost_) / (trial * window);
-    ceiling_ = most;
-  }
-
   std::uint32_t datagrams_ = first;
   std::uint32_t ceiling_ = most;
   std::uint32_t quiet_windows_ = 0;
   std::uint64_t settled_ = 0;
   std::uint64_t lost_ = 0;
   Time shrunk_at_ = -1;
-  std::uint32_t trial_windows_left_ = 0;
-  std::uint64_t trial_lost_ = 0;
-  double background_ratio_ = 0;  // what is lost whatever the size
 };
 
 }  // namespace holdfast
