@@ -20,6 +20,9 @@ constexpr Duration joining_ping_interval = 20 * millisecond;
 constexpr Duration long_silence = 10 * max_ack_delay;
 constexpr std::uint32_t small_message_bytes = 16 * 1024;
 constexpr std::uint8_t refused_octet = 0xff;  // packed elements that are followed by anything but zeros are malformed
+// Longer than most bursts of losses, and a fraction of what it takes to find out that a packet is missing.
+constexpr Duration echo_spacing = millisecond;
+constexpr std::size_t max_echoes = 64;
 constexpr std::uint64_t acknowledged_span = 1 << 16;  // older numbers are not acknowledged again
 
 Direction outgoing_direction(const PathSettings& settings) {
@@ -435,6 +438,7 @@ void Path::after_sent(Time now, const Planned& planned, std::size_t datagram_byt
     default: {
       const bool was_sent = planned.message->sent_once();
       planned.message->chunk_sent(planned.chunk);
+      if (planned.chunk.again && !planned.is_probe) plan_echo(now, *planned.message, planned.chunk.range);
       if (!was_sent && planned.message->sent_once()) sent_.push_back(planned.message->id());
       break;
     }
@@ -484,6 +488,27 @@ void Path::schedule_probe(Time now) {
   probe_at_ = now + interval;
 }
 
+// What is lost at the end of a message that is waited for is all that is still to come: if it is lost once more, that
+// takes longer to find out than all that came before it. So it goes twice, when there is nothing else to send.
+void Path::plan_echo(Time now, const OutgoingMessage& message, ElementRange range) {
+  if (message.content().delivery == Delivery::exact || !message.sent_once()) return;
+  const auto same = [&](const Echo& echo) { return echo.message == message.id() && echo.range.begin == range.begin; };
+  if (std::erase_if(echoes_, same) != 0) return;  // this was the second time
+  if (echoes_.size() < max_echoes) echoes_.push_back({message.id(), range, now + echo_spacing});
+}
+
+void Path::queue_echoes(Time now) {
+  std::erase_if(echoes_, [this](const Echo& echo) {
+    const OutgoingMessage* message = find(echo.message);
+    return message == nullptr || message->is_acknowledged(echo.range);
+  });
+  for (Echo& echo : echoes_) {
+    if (echo.due_at > now) continue;
+    find(echo.message)->send_again(echo.range);
+    echo.due_at = never;
+  }
+}
+
 Time Path::next_timer() const {
   if (state_ == PeerState::left) return ack_at_;
   const Duration ping_interval = state_ == PeerState::joining ? joining_ping_interval : settings_.heartbeat_interval;
@@ -491,6 +516,7 @@ Time Path::next_timer() const {
   if (state_ != PeerState::alive) return next;
   next = std::min({next, last_heard_ + settings_.silence_limit, unheard_at()});
   for (const OutgoingMessage& message : messages_) next = std::min(next, message.end_due_at());
+  for (const Echo& echo : echoes_) next = std::min(next, echo.due_at);
   // Blocked by the window: the ack that opens it is the wake-up. Blocked by the pacer: its clock is.
   const bool window_open = ledger_.bytes_in_flight() + settings_.datagram_bytes <= window_bytes();
   if (window_open && next_with_chunk() != nullptr) next = std::min(next, pacer_.ready_at());
@@ -508,6 +534,7 @@ void Path::on_timer(Time now) {
     ledger_.detect_loss(now, rtt_, settled_);
     settle(now);
   }
+  queue_echoes(now);
   if (probe_at_ <= now) {
     probe_pending_ = true;
     ++probe_backoff_;
@@ -538,6 +565,7 @@ void Path::give_up(PeerState state) {
   ledger_.abandon(settled_);
   counters_.packets_lost += settled_.lost.size();
   messages_.clear();
+  echoes_.clear();
   probe_at_ = never;
   probe_pending_ = false;
   probe_backoff_ = 0;

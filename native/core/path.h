@@ -152,6 +152,8 @@ class Path {
   void settle(Time now);
   void sweep_finished();
   void schedule_probe(Time now);
+  void plan_echo(Time now, const OutgoingMessage& message, ElementRange range);
+  void queue_echoes(Time now);
   Time unheard_at() const;
   std::uint32_t oldest_note() const;
   void give_up(PeerState state);
@@ -189,6 +191,14 @@ class Path {
   Time largest_received_at_ = 0;
   Time ack_at_ = never;
   std::vector<std::uint8_t> ack_body_;
+
+  // What the end of a message lacked, sent again, and once more a moment later.
+  struct Echo {
+    std::uint32_t message;
+    ElementRange range;
+    Time due_at;  // never: it is queued
+  };
+  std::vector<Echo> echoes_;
 
   // Probing when acks stop coming.
   Time probe_at_ = never;

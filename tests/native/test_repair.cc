@@ -62,7 +62,76 @@ Equality under_loss(Duration grace, std::uint32_t seed) {
   return seen;
 }
 
+// Every copy of the last datagram of rank 1's results that left for rank 0, the first `num_lost` of which were lost.
+struct LastDatagram {
+  std::vector<Time> left_at;
+  Time ended_at = never;
+};
+LastDatagram lose_the_last_datagram(std::size_t num_lost, std::uint32_t its_offset) {
+  Network network(2);
+  network.join();
+  Parameters parameters;
+  parameters.t_b = 200 * millisecond;
+  parameters.t_c = parameters.repair_grace = 50 * millisecond;
+  for (const auto& rank : network.ranks) rank->publish(parameters);
+  LastDatagram seen;
+  network.filter = [&](std::uint16_t from, auto, Bytes& bytes) {
+    Header header;
+    HF_CHECK(!decode(bytes, bytes.size() - header_bytes - tag_bytes, header));
+    const bool data = header.type == PacketType::data || header.type == PacketType::packed;
+    if (from != 1 || !data || header.stage != Stage::result || header.offset != its_offset) return true;
+    seen.left_at.push_back(network.now);
+    return seen.left_at.size() > num_lost;
+  };
+  auto data = gradients(2, 20'000);
+  for (std::uint16_t rank = 0; rank < 2; ++rank) {
+    network[rank].call(network.now, call_on(data[rank], Delivery::bounded));
+  }
+  const Time end = network.now + 150 * millisecond;
+  while (network.now < end) {
+    network.run_for(50 * microsecond);
+    if (seen.ended_at == never && !network.reports[0].empty()) seen.ended_at = network.now;
+  }
+  HF_CHECK(is_mean(data[0], 2));
+  return seen;
+}
+
+// Of rank 1's results to rank 0 on a network that loses nothing.
+std::uint32_t offset_of_the_last_datagram() {
+  Network network(2);
+  network.join();
+  std::uint32_t last = 0;
+  network.filter = [&](std::uint16_t from, auto, Bytes& bytes) {
+    Header header;
+    HF_CHECK(!decode(bytes, bytes.size() - header_bytes - tag_bytes, header));
+    if (from == 1 && header.stage == Stage::result && header.type == PacketType::data) {
+      last = std::max(last, header.offset);
+    }
+    return true;
+  };
+  auto data = gradients(2, 20'000);
+  for (std::uint16_t rank = 0; rank < 2; ++rank) {
+    network[rank].call(network.now, call_on(data[rank], Delivery::bounded));
+  }
+  network.run_for(100 * millisecond);
+  return last;
+}
+
 }  // namespace
+
+HF_CASE(the_end_of_the_results_goes_twice_when_it_goes_again) {
+  const std::uint32_t offset = offset_of_the_last_datagram();
+  const LastDatagram seen = lose_the_last_datagram(2, offset);
+  HF_EQUAL(seen.left_at.size(), std::size_t{3});
+  HF_CHECK(seen.left_at[2] - seen.left_at[1] <= 1100 * microsecond);  // sooner than its loss could be known
+  HF_CHECK(seen.ended_at - seen.left_at[1] <= 2 * millisecond);
+}
+
+HF_CASE(what_arrives_is_not_sent_for_ever) {
+  const std::uint32_t offset = offset_of_the_last_datagram();
+  HF_EQUAL(lose_the_last_datagram(0, offset).left_at.size(), std::size_t{1});
+  HF_CHECK(lose_the_last_datagram(1, offset).left_at.size() <= 3);
+}
 
 HF_CASE(silence_with_results_missing_lasts_a_grace_longer) {
   Bench bench = with_a_gap_in_the_results(30 * millisecond);
