@@ -29,7 +29,7 @@ def test_there_is_none_before_anything_is_usual() -> None:
     assert "no limit" in limit.explain(least_ms=0.0)
     limit.observe([50.0])
     assert limit.ms == pytest.approx(TAIL * 50.0)
-    assert f"last 67.0 ms at most (71.7 after late contributions): {TAIL:g} times the usual 50.0 ms" in limit.explain(
+    assert f"last 65.0 ms at most (70.2 after late contributions): {TAIL:g} times the usual 50.0 ms" in limit.explain(
         least_ms=0.0
     )
 
