@@ -187,7 +187,8 @@ void OutgoingMessage::acknowledged(ElementRange range, bool is_end) {
 
 void OutgoingMessage::lost(ElementRange range) {
   lost_elements_ += range.size();
-  if (repeats() && !is_acknowledged(range)) resend_.push_back(range);
+  if (!repeats() || is_acknowledged(range)) return;
+  if (std::find(resend_.begin(), resend_.end(), range) == resend_.end()) resend_.push_back(range);
 }
 
 void OutgoingMessage::send_again(ElementRange range) {

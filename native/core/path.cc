@@ -488,10 +488,10 @@ void Path::schedule_probe(Time now) {
   probe_at_ = now + interval;
 }
 
-// What is lost at the end of a message that is waited for is all that is still to come: if it is lost once more, that
-// takes longer to find out than all that came before it. So it goes twice, when there is nothing else to send.
+// Nothing that is sent later will tell of the loss of what leaves last: if it was lost before and is lost again, that
+// takes longer to find out than all that came before it. So it goes twice.
 void Path::plan_echo(Time now, const OutgoingMessage& message, ElementRange range) {
-  if (message.content().delivery == Delivery::exact || !message.sent_once()) return;
+  if (message.content().delivery == Delivery::exact || !message.sent_once() || next_with_chunk() != nullptr) return;
   const auto same = [&](const Echo& echo) { return echo.message == message.id() && echo.range.begin == range.begin; };
   if (std::erase_if(echoes_, same) != 0) return;  // this was the second time
   if (echoes_.size() < max_echoes) echoes_.push_back({message.id(), range, now + echo_spacing});

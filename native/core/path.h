@@ -192,7 +192,7 @@ class Path {
   Time ack_at_ = never;
   std::vector<std::uint8_t> ack_body_;
 
-  // What the end of a message lacked, sent again, and once more a moment later.
+  // What was sent again with nothing behind it, and goes once more a moment later.
   struct Echo {
     std::uint32_t message;
     ElementRange range;

@@ -205,6 +205,14 @@ HF_CASE(a_chunk_acknowledged_while_it_waits_to_be_resent_is_not_resent) {
   HF_CHECK(message.finished());
 }
 
+HF_CASE(two_copies_that_are_lost_are_sent_again_once) {
+  OutgoingMessage message(1, content(Delivery::exact, 0, 64), 32);
+  send_all(message);
+  message.lost({0, 32});
+  message.lost({0, 32});
+  HF_EQUAL(send_all(message).ranges, "0-32 ");
+}
+
 HF_CASE(a_probe_goes_first_and_is_queued_once) {
   OutgoingMessage message(1, content(Delivery::exact, 0, 96), 32);
   message.chunk_sent(message.next_chunk());
