@@ -1,4 +1,4 @@
-"""An operation may take a third more than usual, and no longer, unless one in ten does."""
+"""An operation may take three tenths more than usual, and no longer, unless one in ten does."""
 
 from __future__ import annotations
 

@@ -49,17 +49,22 @@ class BoundMargin:
         self._usual_ms = [0.0, 0.0]
         """Of each stage; 0: none was seen yet."""
         self._recent_ms: deque[float] = deque(maxlen=REMEMBERED_STAGES)
+        self._widened_by_cuts = False
+        """Or else it is the room that a usual stage is given."""
         self._absent_ratio = 0.0
         self._may_narrow = True
 
     def observe(self, stage: int, *, elapsed_ms: float, cut_ratio: float) -> None:
         """Stage 0 or 1 of an operation to which every sender had something to say: the share that t_B cut off."""
+        elapsed_ms = min(elapsed_ms, self.ratio * self._t_b_ms)  # a process that stood still says nothing about stages
         before_ms = self._usual_ms[stage] or elapsed_ms
         self._usual_ms[stage] = before_ms + USUAL_WEIGHT * (elapsed_ms - before_ms)
         self._recent_ms.append(elapsed_ms)
         most = MOST_RATIO
         if len(self._recent_ms) == REMEMBERED_STAGES:
             most = min(most, TAIL * max(self._recent_ms) / self._t_b_ms)
+        if cut_ratio > TOLERATED_RATIO:
+            self._widened_by_cuts = True
         self._move_to(min(most, self.ratio * (1 + GAIN * (cut_ratio - TOLERATED_RATIO))))
 
     def observe_absence(self, *, absent: bool) -> None:
@@ -69,16 +74,12 @@ class BoundMargin:
         self._move_to(self.ratio)
 
     def _move_to(self, ratio: float) -> None:
-        least = min(1.0, max(self._floor_ratio, TAIL * self._usual_ratio)) if self._may_narrow else 1.0
-        self.ratio = max(least, self._with_room, ratio)
-
-    @property
-    def _usual_ratio(self) -> float:
-        return max(self._usual_ms) / self._t_b_ms
-
-    @property
-    def _with_room(self) -> float:
-        return min(MOST_RATIO, ROOM * self._usual_ratio)
+        usual_ratio = max(self._usual_ms) / self._t_b_ms
+        least = min(1.0, max(self._floor_ratio, TAIL * usual_ratio)) if self._may_narrow else 1.0
+        with_room = min(MOST_RATIO, ROOM * usual_ratio)
+        if with_room >= max(least, ratio):
+            self._widened_by_cuts = False
+        self.ratio = max(least, with_room, ratio)
 
     def explain(self) -> str:
         change = round(100 * (self.ratio - 1))
@@ -86,6 +87,6 @@ class BoundMargin:
             return ""
         if change < 0:
             return f"; now {-change} % less, because that cuts off hardly more of the stages"
-        if self.ratio == self._with_room:
-            return f"; now {change} % more, {ROOM:g} times what a stage usually takes"
-        return f"; now {change} % more, because it cut off more than {TOLERATED_RATIO:.1%} of the stages since"
+        if self._widened_by_cuts:
+            return f"; now {change} % more, because it cut off more than {TOLERATED_RATIO:.1%} of the stages since"
+        return f"; now {change} % more, to be {ROOM:g} times what a stage usually takes"

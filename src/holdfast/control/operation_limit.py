@@ -22,8 +22,8 @@ from statistics import median
 from holdfast.control.hard_bound import nearest_rank
 
 TAIL = 1.3
-"""Operations are held to p99 / p50 of at most 1.5 on networks with tails. Late contributions take RESULTS_SHARE of it
-more, and what ranks wake late and begin apart comes on top: with 1.34 it was 1.43 and 1.50."""
+"""Operations are held to p99 / p50 of at most 1.5 on networks with tails. Late contributions take 8 % more, and what
+ranks wake late and begin apart comes on top: with 1.34 it was 1.43 and 1.50."""
 PERCENTILE = 90
 CONTRIBUTIONS_SHARE = 0.7
 """Of the limit, so much for the contributions, and at least RESULTS_SHARE for the results after that: when a rank stops
