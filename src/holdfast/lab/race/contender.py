@@ -128,7 +128,7 @@ class Contender:
     def _break_off(self, rank: int, failed: Failed) -> None:
         self.record.add_partial_turn(failed.step_ms)
         for steps, score in failed.by_steps.items():
-            self.record.add_score(steps, score, drift=0.0)  # nobody is left to be compared with
+            self.record.add_score(steps, score, drift=None)
         # Who fails is seldom who is to blame: a peer that died is noticed a moment later.
         self.crew.pump(_LAST_WORDS_S)
         for other in self._ranks:

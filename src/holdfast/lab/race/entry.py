@@ -70,6 +70,7 @@ class Entry:
     def run(self) -> Run:
         plan, record = self._plan, self.contender.record
         evaluations = record.evaluations
+        drifts = [each.drift for each in evaluations if each.drift is not None]
         return Run(
             task=plan.task.name,
             profile=LOOPBACK if plan.profile is None else plan.profile.name,
@@ -83,7 +84,7 @@ class Entry:
             step_p99_ms=quantile(record.step_ms, 0.99),
             delivered_ratio=record.delivered_ratio,
             # A drift that is no number stays one: the model is lost.
-            drift_max=float(np.max([each.drift for each in evaluations])) if evaluations else math.nan,
+            drift_max=float(np.max(drifts)) if drifts else math.nan,
             seconds=record.seconds,
             step_ms=tuple(record.step_ms),
             evaluations=tuple(evaluations),

@@ -61,7 +61,7 @@ class Rank:
         return Ready(sum(parameter.numel() for parameter in self._model.parameters()))
 
     def train(self, first: int, count: int, steps_per_evaluation: int) -> Trained:
-        """An epoch is what lies between two models that are kept; so is the last one of the turn."""
+        """A model is kept every so many steps, where the next epoch begins, and at the end of the turn."""
         self.turn_ms = []
         self._kept = {}
         for step in range(first, first + count):

@@ -64,14 +64,15 @@ class Record:
         self.step_ms += step_ms
         self.in_turn_s = 0.0
 
-    def add_score(self, steps: int, score: Score, drift: float) -> None:
+    def add_score(self, steps: int, score: Score, drift: float | None) -> None:
         """Of the model after so many steps."""
         self.evaluations.append(Evaluation(steps, sum(self.step_ms[:steps]) / 1e3, score.metric, score.loss, drift))
 
     def end_at(self, last: Evaluation) -> None:
-        """Steps after it no longer count. Shares, lateness and losses are told by the turn, so they are still of all of it."""
+        """Steps after it no longer count, nor what happened then. Shares, lateness and losses are told by the turn, so they are still of all of it."""
         self.step_ms = self.step_ms[: last.steps]
         self.evaluations = self.evaluations[: self.evaluations.index(last) + 1]
+        self.events = [event for event in self.events if event.seconds <= last.seconds]
 
     def add_switch_report(self, report: Report) -> None:
         """Of the span of one turn."""

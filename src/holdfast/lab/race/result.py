@@ -20,8 +20,8 @@ class Evaluation:
     """Of training; evaluations and other peers' turns are not counted."""
     metric: float
     loss: float
-    drift: float
-    """Largest difference of a parameter between two ranks."""
+    drift: float | None
+    """Largest difference of a parameter between two ranks; None: only one rank told what it had."""
 
 
 @dataclass(frozen=True)

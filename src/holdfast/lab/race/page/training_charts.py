@@ -16,7 +16,7 @@ MAX_EVENT_MARKS = 200
 
 def time_to_target(result: RaceResult) -> Chart:
     title = f"Time to {'accuracy' if result.metric == 'accuracy' else result.metric}"
-    seen = [point for run in result.runs for point in _measured(run, "metric")]
+    seen = [point for run in result.runs for point in _measured(run)]
     if not seen:
         return Chart("time-to-target", title, "No run got as far as an evaluation.", None)
     places = palette.places([run.peer for run in result.runs])
@@ -47,18 +47,18 @@ def time_to_target(result: RaceResult) -> Chart:
 
 def drift(result: RaceResult) -> Chart:
     title = "Drift between replicas"
-    seen = [point for run in result.runs for point in _measured(run, "drift")]
-    if not seen:
+    seen = {run.peer: _drifts(run) for run in result.runs}
+    if not any(seen.values()):
         return Chart("drift", title, "It was not measured.", None)
-    if all(point.drift == 0 for point in seen):
+    if all(apart == 0 for drifts in seen.values() for _, apart in drifts):
         return Chart("drift", title, "None: at every evaluation all ranks held the same parameters, bit for bit.", None)
     places = palette.places([run.peer for run in result.runs])
     traces = [
         _line(run, places[run.peer])
         | {
-            "x": [point.seconds for point in _measured(run, "drift")],
-            "y": [point.drift for point in _measured(run, "drift")],
-            "text": [f"{drift_text(point.drift)} after {point.steps:,} steps" for point in _measured(run, "drift")],
+            "x": [point.seconds for point, _ in seen[run.peer]],
+            "y": [apart for _, apart in seen[run.peer]],
+            "text": [f"{drift_text(apart)} after {point.steps:,} steps" for point, apart in seen[run.peer]],
         }
         for run in result.runs
     ]
@@ -77,7 +77,7 @@ def drift(result: RaceResult) -> Chart:
 
 
 def _course(result: RaceResult, run: Run, place: int) -> list[dict[str, Any]]:
-    points = _measured(run, "metric")
+    points = _measured(run)
     hover = [f"{metric_text(result, point.metric)} after {point.steps:,} steps" for point in points]
     seconds, values = [point.seconds for point in points], [point.metric for point in points]
     traces = [_line(run, place) | {"x": seconds, "y": values, "text": hover}]
@@ -133,5 +133,9 @@ def _line(run: Run, place: int) -> dict[str, Any]:
     }
 
 
-def _measured(run: Run, figure_name: str) -> list[Evaluation]:
-    return [point for point in run.evaluations if math.isfinite(getattr(point, figure_name))]
+def _measured(run: Run) -> list[Evaluation]:
+    return [point for point in run.evaluations if math.isfinite(point.metric)]
+
+
+def _drifts(run: Run) -> list[tuple[Evaluation, float]]:
+    return [(point, point.drift) for point in run.evaluations if point.drift is not None and math.isfinite(point.drift)]
