@@ -3,6 +3,7 @@
 python benchmarks/topology_error.py                       the tables of docs/decisions/0022, about four minutes
 python benchmarks/topology_error.py --ranks 8 --seeds 4   a quick look
 python benchmarks/topology_error.py --profile clean       shallow queues and nothing but the patterns' own traffic
+python benchmarks/topology_error.py --profile shared-3 --ranks 32    where the ring is the worst of all, as in the paper
 
 All patterns meet the same network, second by second: the lab's switch in virtual time, with the same seeds. Nothing is
 sent again, what is missing is zero, and all have one deadline: twice what the slowest of them, the server, needs without
