@@ -16,7 +16,7 @@
 
 namespace holdfast {
 
-constexpr std::uint8_t wire_version = 8;
+constexpr std::uint8_t wire_version = 9;
 constexpr std::size_t header_bytes = 48;
 constexpr std::size_t tag_bytes = 16;
 // 394 petabytes in full datagrams: more than any path will ever send. What is beyond would not open any more, for its

@@ -35,7 +35,9 @@ const Table& active_table() {
 InstructionSet best_instruction_set() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) return InstructionSet::avx2;
+  const bool has_all =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
+  if (has_all) return InstructionSet::avx2;
 #endif
   return InstructionSet::portable;
 }

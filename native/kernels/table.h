@@ -6,7 +6,7 @@
 
 #include "kernels/hadamard_layout.h"
 #include "kernels/kernels.h"
-#include "kernels/packing_block.h"
+#include "kernels/packing_group.h"
 #include "kernels/random_bits.h"
 
 namespace holdfast::kernels {

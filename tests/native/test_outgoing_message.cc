@@ -367,10 +367,10 @@ HF_CASE(what_is_acknowledged_after_all_is_not_sent_again_in_parts_either) {
 
 namespace {
 
-constexpr std::size_t room = 256;       // bytes of a datagram's elements
-constexpr std::uint32_t unpacked = 64;  // elements that these are
+constexpr std::size_t room = 320;       // bytes of a datagram's elements
+constexpr std::uint32_t unpacked = 80;  // elements that these are
 
-// Of one size, so that a block takes 1 + 48 bytes and half of one: five fit, where four do unpacked.
+// Of one size, so that a block takes 4 + 48 bytes, and eight together two more: six fit, where five do unpacked.
 struct PackedMessage {
   std::vector<float> values;
   OutgoingMessage message;
@@ -393,56 +393,56 @@ struct PackedMessage {
 }  // namespace
 
 HF_CASE(packed_more_elements_fit_a_datagram_and_full_ones_are_of_one_size) {
-  PackedMessage packed(200);
-  HF_EQUAL(packed.next(room), "0-80 packed 256");
-  HF_EQUAL(packed.next(room), "80-160 packed 256");
-  HF_EQUAL(packed.next(room), "160-200 packed 149");  // two blocks and a half, which takes as much as a block
+  PackedMessage packed(232);
+  HF_EQUAL(packed.next(room), "0-96 packed 320");
+  HF_EQUAL(packed.next(room), "96-192 packed 320");
+  HF_EQUAL(packed.next(room), "192-232 packed 158");  // two blocks and a half, which takes as much as a block
   HF_CHECK(packed.message.sent_once());
 }
 
 HF_CASE(what_packing_would_not_shorten_leaves_as_it_is) {
-  PackedMessage packed(128);
-  for (std::size_t i = 0; i < 128; ++i) packed.values[i] = std::ldexp(1.0f, static_cast<int>(i % 16) * 15 - 110);
-  HF_EQUAL(packed.next(room), "0-64 256");
-  HF_EQUAL(packed.next(0), "64-128 256");
+  PackedMessage packed(160);
+  for (std::size_t i = 0; i < 160; ++i) packed.values[i] = std::ldexp(1.0f, static_cast<int>(i % 16) * 15 - 110);
+  HF_EQUAL(packed.next(room), "0-80 320");
+  HF_EQUAL(packed.next(0), "80-160 320");
 }
 
 HF_CASE(zeros_take_no_more_than_their_share_of_a_message_into_one_datagram) {
   PackedMessage packed(1000);
   std::fill(packed.values.begin(), packed.values.end(), 0.0f);
-  HF_EQUAL(packed.next(room), "0-256 packed 256");  // four times what fits unpacked
+  HF_EQUAL(packed.next(room), "0-320 packed 320");  // four times what fits unpacked
 }
 
 HF_CASE(what_was_packed_and_lost_is_sent_again_also_where_packing_does_not_pay_any_more) {
-  PackedMessage packed(80);
-  HF_EQUAL(packed.next(room), "0-80 packed 248");
-  packed.message.lost({0, 80});
-  HF_EQUAL(packed.next(room), "0-80 packed 248");
-  packed.message.lost({0, 80});
-  HF_EQUAL(packed.next(0), "0-64 256");
+  PackedMessage packed(96);
+  HF_EQUAL(packed.next(room), "0-96 packed 314");
+  packed.message.lost({0, 96});
+  HF_EQUAL(packed.next(room), "0-96 packed 314");
+  packed.message.lost({0, 96});
+  HF_EQUAL(packed.next(0), "0-80 320");
   HF_CHECK(packed.message.has_chunk());
-  HF_EQUAL(packed.next(0), "64-80 64");
+  HF_EQUAL(packed.next(0), "80-96 64");
   HF_CHECK(!packed.message.has_chunk() && !packed.message.finished());
-  packed.message.acknowledged({0, 64}, false);
-  packed.message.acknowledged({64, 80}, false);
+  packed.message.acknowledged({0, 80}, false);
+  packed.message.acknowledged({80, 96}, false);
   HF_CHECK(packed.message.finished());
 }
 
 HF_CASE(of_a_message_that_grows_only_full_datagrams_leave) {
   PackedMessage packed(1000, true);
-  packed.message.release({0, 48});
+  packed.message.release({0, 64});
   HF_CHECK(!packed.message.has_chunk());
-  packed.message.release({48, 96});
+  packed.message.release({64, 112});
   HF_CHECK(packed.message.has_chunk());
-  HF_EQUAL(packed.next(room), "0-80 packed 256");
-  HF_CHECK(!packed.message.has_chunk());  // 80 to 96 would not fill one
-  packed.message.release({96, 144});
-  HF_CHECK(!packed.message.has_chunk());  // nor would 64, now that it is known that 80 fit
-  packed.message.release({192, 208});
-  HF_EQUAL(packed.next(room), "80-144 packed 198");  // behind a gap nothing comes next to it any more
+  HF_EQUAL(packed.next(room), "0-96 packed 320");
+  HF_CHECK(!packed.message.has_chunk());  // 96 to 112 would not fill one
+  packed.message.release({112, 176});
+  HF_CHECK(!packed.message.has_chunk());  // nor would 80, now that it is known that 96 fit
+  packed.message.release({224, 240});
+  HF_EQUAL(packed.next(room), "96-176 packed 262");  // behind a gap nothing comes next to it any more
   HF_CHECK(!packed.message.has_chunk());
   packed.message.close({}, {}, {});
-  HF_EQUAL(packed.next(room), "192-208 packed 50");
+  HF_EQUAL(packed.next(room), "224-240 packed 54");
 }
 
 HF_TEST_MAIN
