@@ -491,9 +491,9 @@ void Path::schedule_probe(Time now) {
 // Nothing that is sent later will tell of the loss of what leaves last: if it was lost before and is lost again, that
 // takes longer to find out than all that came before it. So it goes twice.
 void Path::plan_echo(Time now, const OutgoingMessage& message, ElementRange range) {
-  if (message.content().delivery == Delivery::exact || !message.sent_once() || next_with_chunk() != nullptr) return;
   const auto same = [&](const Echo& echo) { return echo.message == message.id() && echo.range.begin == range.begin; };
   if (std::erase_if(echoes_, same) != 0) return;  // this was the second time
+  if (message.content().delivery == Delivery::exact || !message.sent_once() || next_with_chunk() != nullptr) return;
   if (echoes_.size() < max_echoes) echoes_.push_back({message.id(), range, now + echo_spacing});
 }
 
