@@ -46,6 +46,6 @@ def test_what_cannot_be_packed_is_said() -> None:
 
 def test_the_speed_of_this_machine() -> None:
     speed = measured_speed()
-    assert 0.12 < speed.saved_ratio < 0.15  # of gradients that are spread like a bell
+    assert 0.15 < speed.saved_ratio < 0.17  # of gradients that are spread like a bell
     assert speed.pack_bytes_per_s > 0
     assert speed.unpack_bytes_per_s > 0
