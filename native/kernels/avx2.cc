@@ -290,6 +290,13 @@ struct Family {
 
 constinit const Table avx2_table = make_table<Family>();
 
+constinit const Table avx2_table_of_portable_blocks = [] {
+  Table table = make_table<Family>();
+  table.blocks[index(Format::f32)] = &f32_blocks_portable;
+  table.blocks[index(Format::bf16)] = &bf16_blocks_portable;
+  return table;
+}();
+
 }  // namespace holdfast::kernels
 
 #endif

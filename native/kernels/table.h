@@ -66,6 +66,8 @@ constexpr Table make_table() {
 extern const Table portable_table;
 #if defined(__x86_64__)
 extern const Table avx2_table;
+// Its blocks are portable: for processors that gather and scatter bits slowly, or cannot.
+extern const Table avx2_table_of_portable_blocks;
 #endif
 
 const Table& active_table();
