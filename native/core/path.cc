@@ -19,7 +19,6 @@ constexpr Duration joining_ping_interval = 20 * millisecond;
 // Ten times the longest that an answer is put off: shorter silences are nobody's absence.
 constexpr Duration long_silence = 10 * max_ack_delay;
 constexpr std::uint32_t small_message_bytes = 16 * 1024;
-constexpr std::uint8_t refused_octet = 0xff;  // packed elements that are followed by anything but zeros are malformed
 // Longer than most bursts of losses, and a fraction of what it takes to find out that a packet is missing.
 constexpr Duration echo_spacing = millisecond;
 constexpr std::size_t max_echoes = 64;
@@ -396,8 +395,11 @@ void Path::append(Time, Planned& planned, TransmitBatch& batch) {
     const std::size_t packed = kernels::pack(planned.header.format, copied, planned.payload_bytes, planned.payload,
                                              planned.chunk.range.size());
     // A caller who writes into a gradient that is on its way: better none of it than something that nobody meant.
-    const std::uint8_t rest = packed == 0 ? refused_octet : 0;
-    std::fill(copied + packed, copied + planned.payload_bytes, rest);
+    if (packed == 0) {
+      kernels::fill_refused({copied, planned.payload_bytes}, planned.chunk.range.size());
+    } else {
+      std::fill(copied + packed, copied + planned.payload_bytes, std::uint8_t{0});
+    }
     planned.payload = copied;
   }
   const std::span<const std::uint8_t> payload(planned.payload, planned.payload_bytes);

@@ -59,8 +59,7 @@ struct Shape {
   }
 };
 
-// The exponents of a group. They are read once: else what its owner changes meanwhile might take other room than was
-// measured.
+// The exponents of a group.
 class GroupExponents {
  public:
   GroupExponents(const Group& group, const BlockKernels& kernels) : kernels_(kernels) {
@@ -163,8 +162,8 @@ std::size_t unpack_group(Format format, std::uint8_t* elements, std::size_t num_
 
 namespace {
 
-// The most blocks from the beginning of a group that fit, and what they take. Fewer may have another base, so that how
-// many it are is found by trying.
+// How many blocks from the beginning of a group fit, and what they take. Fewer may have another base, so that how many
+// it are is found by trying.
 std::pair<std::size_t, std::size_t> fit_group(Format format, const Group& group, std::size_t room,
                                               const BlockKernels& kernels) {
   const GroupExponents exponents(group, kernels);
@@ -204,7 +203,12 @@ std::size_t pack(Format format, std::uint8_t* target, std::size_t room, const vo
   const auto* elements = static_cast<const std::uint8_t*>(source);
   std::size_t used = 0;
   for (std::size_t begin = 0; begin < count; begin += group_elements) {
-    const Group group(format, elements + begin * element_bytes(format), std::min(group_elements, count - begin));
+    // Read once: what their owner changes meanwhile must neither take other room than was measured, nor join the
+    // exponent of one value to the fraction of another.
+    const std::size_t in_group = std::min(group_elements, count - begin);
+    std::array<std::uint8_t, group_elements * sizeof(float)> read;
+    std::memcpy(read.data(), elements + begin * element_bytes(format), in_group * element_bytes(format));
+    const Group group(format, read.data(), in_group);
     const GroupExponents exponents(group, kernels);
     const Shape shape = exponents.shape(group.num_blocks());
     const std::size_t bytes = shape.num_bytes(format);
@@ -229,6 +233,14 @@ bool unpack(Format format, void* target, std::size_t count, std::span<const std:
     packed = packed.subspan(bytes);
   }
   return std::all_of(packed.begin(), packed.end(), [](std::uint8_t byte) { return byte == 0; });
+}
+
+void fill_refused(std::span<std::uint8_t> target, std::size_t count) {
+  // Groups of zeros, a byte each; and then not what a packet is filled up with.
+  std::fill(target.begin(), target.end(), std::uint8_t{0xff});
+  const std::size_t num_groups = (count + group_elements - 1) / group_elements;
+  // With nothing after them they would be taken: this group has blocks, and there are fewer bytes than they would need.
+  if (target.size() == num_groups) target[0] = 0;
 }
 
 // ---------------------------------------------------------------------------------------------------- one block

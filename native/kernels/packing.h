@@ -41,7 +41,8 @@ struct Packed {
   bool operator==(const Packed&) const = default;
 };
 
-// How many whole blocks from the beginning of `source` fit into `room` bytes; its last block may be shorter.
+// How many whole blocks from the beginning of `source` fit into `room` bytes; its last block may be shorter. Where more
+// blocks would take fewer bytes, because another base suits them better, it may be some less than would have fitted.
 Packed fit_packed(Format format, const void* source, std::size_t count, std::size_t room);
 
 // Packs all of them; returns the number of bytes, which fit_packed tells beforehand. 0: they do not fit into `room`,
@@ -51,5 +52,8 @@ std::size_t pack(Format format, std::uint8_t* target, std::size_t room, const vo
 // The `count` elements that were packed. What follows them must be zeros: a packet may be filled up. False, and
 // anything in `target`, when these bytes cannot be that many elements.
 bool unpack(Format format, void* target, std::size_t count, std::span<const std::uint8_t> packed);
+
+// Fills `target` with what `unpack` refuses to take for `count` elements.
+void fill_refused(std::span<std::uint8_t> target, std::size_t count);
 
 }  // namespace holdfast::kernels

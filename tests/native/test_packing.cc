@@ -289,6 +289,20 @@ HF_CASE(what_cannot_be_so_many_elements_is_refused) {
   });
 }
 
+HF_CASE(what_is_to_be_refused_is_refused_at_every_length) {
+  on_each_set([] {
+    for (const Format format : formats) {
+      for (const std::size_t count : {1u, 16u, 100u, 128u, 129u, 1024u, 20'000u}) {
+        for (std::size_t length = 1; length < std::min<std::size_t>(count * element_bytes(format), 3000); ++length) {
+          Bytes bytes(length);
+          kernels::fill_refused(bytes, count);
+          HF_CHECK(!unpacked(format, bytes, count).has_value());
+        }
+      }
+    }
+  });
+}
+
 HF_CASE(bits_after_the_last_of_a_group_are_none) {
   std::vector<std::uint32_t> bits(16, 127u << 23 | 1);
   bits[1] = 130u << 23;
