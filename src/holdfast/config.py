@@ -118,7 +118,7 @@ class Config:
 
     packing: PackingName = "auto"
     """Send float32 and bf16 gradients in fewer bytes, to the bit the same: neighbouring elements share most of their
-    exponents. Saves about an eighth of float32 and a quarter of bf16, more where gradients are zero. Default `auto`: where
+    exponents. Saves about a sixth of float32 and a third of bf16, more where gradients are zero. Default `auto`: where
     the network is so slow that the bytes take longer than packing and unpacking, which is measured at attach. Each rank
     decides for what it sends. Cost: a pass over what is sent and one over what is received, in the I/O thread."""
 
