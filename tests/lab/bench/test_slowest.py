@@ -48,3 +48,11 @@ def test_what_is_known_of_the_circumstances_is_said(tmp_path: Path) -> None:
         "the last rank began 0.4 ms after the common start; it opened 2.5 ms after that start, by rank"
     )
     assert heading in (tmp_path / "stalls-3000-holdfast.svg").read_text()
+
+
+def test_each_peer_has_files_of_its_own_on_a_network_with_a_dot_in_its_name(tmp_path: Path) -> None:
+    found = slowest.Slowest(Operation(0.04, 1.0, 0, None), 0, [slowest.Witness(QUIET, 0)])
+    peers = {"holdfast": found, "holdfast-exact": found}
+    slowest.write(tmp_path, Setting("shared-1.5", 3, 3_000, 0, None, 250e6), peers, 20)
+    written = {path.name for path in tmp_path.iterdir()}
+    assert written == {f"shared-1.5-3000-{peer}.{kind}" for peer in peers for kind in ("svg", "txt")}

@@ -29,16 +29,16 @@ class Slowest:
 def write(folder: Path, setting: Setting, slowest_by_peer: Mapping[str, Slowest], num_operations: int) -> None:
     """`<profile>-<bytes>-<peer>.txt` and `.svg`, over those of an earlier attempt."""
     for peer, slowest in slowest_by_peer.items():
-        file = folder / f"{setting.profile}-{setting.num_bytes}-{peer}"
+        stem = f"{setting.profile}-{setting.num_bytes}-{peer}"
         title = (
             f"{peer}, {setting.profile}, {setting.num_bytes:,} bytes: the slowest of {num_operations} operations, "
             f"{slowest.operation.seconds * 1e3:.1f} ms"
         )
         traces = [witness.outcome.trace() for witness in slowest.witnesses]
         text = "\n\n\n".join([f"{title}\n{_circumstances(slowest)}", *traces])
-        file.with_suffix(".txt").write_text(text + "\n", encoding="utf-8")
+        (folder / f"{stem}.txt").write_text(text + "\n", encoding="utf-8")
         seen = [Seen(witness.outcome, (witness.opened_ns - slowest.start_ns) / 1e6) for witness in slowest.witnesses]
-        file.with_suffix(".svg").write_text(draw(seen, title), encoding="utf-8")
+        (folder / f"{stem}.svg").write_text(draw(seen, title), encoding="utf-8")
 
 
 def _circumstances(slowest: Slowest) -> str:
