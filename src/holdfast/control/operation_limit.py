@@ -4,9 +4,10 @@ t_B bounds a stage, and two stages of that length are three times what an operat
 while contributions still arrive. So t_B ends what waits for a rank that is away, but it does not keep operations alike:
 where neighbours take a port for a while, one rank's results come in long after all others have theirs.
 
-The limit is TAIL times what an operation usually takes until its last rank has it. What it cuts off is mostly the end of
-one rank's results, which is mended as after any loss. It is longer where more than one operation in ten would take
-longer still: a network whose tails are the rule keeps its tails and not its gaps. Each rank announces how long its
+The limit is what nineteen of twenty operations take until their last rank has the result, but at least ROOM and at most
+TAIL times what they usually take. What it cuts off is mostly the end of one rank's results, which is mended as after any
+loss. It is longer where more than one operation in ten would take longer still: a network whose tails are the rule keeps
+its tails and not its gaps. Each rank announces how long its
 stages took; one that was cut counts as long as its slowest sender would have taken at its pace. If several in a row are
 cut here, it is not a tail but another network, a neighbour that stays, or a rank that calls late from now on: what is
 usual is learnt anew, and only t_B holds meanwhile.
@@ -24,10 +25,16 @@ from holdfast.control.hard_bound import nearest_rank
 TAIL = 1.3
 """Operations are held to p99 / p50 of at most 1.5 on networks with tails. Late contributions take 8 % more, and what
 ranks wake late and begin apart comes on top: with 1.34 it was 1.43 and 1.50."""
-PERCENTILE = 90
+ROOM = 1.1
+"""Where operations are alike to cut nearer saves nobody any time, and loses what a machine that pauses holds up."""
+PERCENTILE = 95
+"""Between ROOM and TAIL; t_B's percentile too (OptiReduce, section 3.2.1)."""
+LONG_TAIL_PERCENTILE = 90
+"""Whatever TAIL says."""
 CONTRIBUTIONS_SHARE = 0.7
-"""Of the limit, so much for the contributions, and at least RESULTS_SHARE for the results after that: when a rank stops
-sending in the midst of an operation, all of them may still be to come, and nobody else is to lose them."""
+"""Of the limit, or of TAIL times the usual: so much for the contributions, which are most of an operation where a rank
+always calls late, and at least RESULTS_SHARE for the results after that. When a rank stops sending in the midst of an
+operation all of them may still be to come, which are half of its bytes, and nobody else is to lose them."""
 RESULTS_SHARE = 0.38
 REMEMBERED_OPERATIONS = 200
 LEAST_OPERATIONS = 10
@@ -45,8 +52,9 @@ class LimitMs:
     """At least so long since the contributions ended, whatever they took."""
 
     @classmethod
-    def of(cls, whole_ms: float) -> LimitMs:
-        return cls(CONTRIBUTIONS_SHARE * whole_ms, whole_ms, RESULTS_SHARE * whole_ms)
+    def of(cls, whole_ms: float, usual_ms: float) -> LimitMs:
+        stages_ms = max(whole_ms, TAIL * usual_ms)
+        return cls(CONTRIBUTIONS_SHARE * stages_ms, whole_ms, RESULTS_SHARE * stages_ms)
 
 
 class OperationLimit:
@@ -68,14 +76,15 @@ class OperationLimit:
         """One operation to which every rank had something to say, and what the one before took each of them."""
         self._took_ms.append(max(announced_ms))
         if len(self._took_ms) >= LEAST_OPERATIONS:
-            self.ms = max(TAIL * median(self._took_ms), self._percentile_ms)
+            usual_ms = median(self._took_ms)
+            within_ms = max(ROOM * usual_ms, min(TAIL * usual_ms, self._percentile_ms(PERCENTILE)))
+            self.ms = max(within_ms, self._percentile_ms(LONG_TAIL_PERCENTILE))
 
-    @property
-    def _percentile_ms(self) -> float:
-        return sorted(self._took_ms)[nearest_rank(PERCENTILE, len(self._took_ms))]
+    def _percentile_ms(self, percentile: int) -> float:
+        return sorted(self._took_ms)[nearest_rank(percentile, len(self._took_ms))]
 
     def of_operation(self, *, least_ms: float) -> LimitMs:
-        return LimitMs() if self.ms is None else LimitMs.of(max(least_ms, self.ms))
+        return LimitMs() if self.ms is None else LimitMs.of(max(least_ms, self.ms), median(self._took_ms))
 
     def explain(self, *, least_ms: float) -> str:
         if self.ms is None:
@@ -83,9 +92,10 @@ class OperationLimit:
         limit, usual_ms = self.of_operation(least_ms=least_ms), median(self._took_ms)
         if self.ms < least_ms:
             why = f"the floor; until the last rank had the result it usually took {usual_ms:.1f} ms"
-        elif self.ms == TAIL * usual_ms:
-            why = f"{TAIL:g} times the usual {usual_ms:.1f} ms, until the last rank had the result"
+        elif self.ms in (ROOM * usual_ms, TAIL * usual_ms):
+            why = f"{self.ms / usual_ms:g} times the usual {usual_ms:.1f} ms, until the last rank had the result"
         else:
-            why = f"{PERCENTILE} % of the operations took no more, until the last rank had the result"
+            percentile = LONG_TAIL_PERCENTILE if self.ms > TAIL * usual_ms else PERCENTILE
+            why = f"{percentile} % of the operations took no more, until the last rank had the result"
         most_ms = limit.contributions + limit.results
         return f"both stages together last {limit.whole:.1f} ms at most ({most_ms:.1f} after late contributions): {why}"
