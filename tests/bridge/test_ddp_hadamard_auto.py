@@ -68,7 +68,8 @@ def hadamard_line(handle: Handle) -> str:
 
 
 def lose_five(member: Member, settings: dict[str, Any]) -> tuple[list[int], int]:
-    """Rank 1 is so late for five operations of sixteen that nobody waits for it: one more than may lose what they like."""
+    """Rank 1 is so late for five operations of sixteen that nobody waits for it: one more than may lose what they like.
+    Of two ranks nobody knows whose trouble that is."""
     training = Training(member, **settings)
     assert "off, elements travel as they are; it comes on" in hadamard_line(training.handle)
     num_complete = 0
@@ -87,13 +88,9 @@ def lose_five(member: Member, settings: dict[str, Any]) -> tuple[list[int], int]
     return training.encoded, num_complete
 
 
-@pytest.mark.parametrize(
-    ("num_ranks", "settings"), [(2, {}), (2, {"wire": "bf16"}), (3, {"deterministic": True})], ids=str
-)
-def test_a_loss_switches_it_on_for_the_same_operations_everywhere(
-    run_ranks, num_ranks: int, settings: dict[str, Any]
-) -> None:
-    results = run_ranks(lose_five, num_ranks, settings, group=True)
+@pytest.mark.parametrize("settings", [{}, {"wire": "bf16"}, {"deterministic": True}], ids=str)
+def test_a_loss_switches_it_on_for_the_same_operations_everywhere(run_ranks, settings: dict[str, Any]) -> None:
+    results = run_ranks(lose_five, 2, settings, group=True)
     for encoded, _ in results:
         assert encoded == results[0][0]
         assert len(encoded) >= 8

@@ -35,8 +35,9 @@ def states(ranks: list[HadamardSwitch]) -> list[bool]:
         ((0.0, 0.0, 0.0), False),
         ((ON_ABOVE, ON_ABOVE, ON_ABOVE), False),
         ((0.021, 0.021, 0.021), True),
-        ((0.0, 0.0, 0.07), True),  # the mean over the ranks
-        ((0.0, 0.0, 0.05), False),
+        ((0.0, 0.05, 0.05), True),  # the mean over the ranks
+        ((0.0, 0.03, 0.03), False),
+        ((0.0, 0.0, 0.9), False),  # one alone
     ],
 )
 def test_it_comes_on_above_two_per_cent(lost_ratios: tuple[float, ...], on: bool) -> None:

@@ -3,12 +3,13 @@
 OptiReduce (3.2.1) switches it on above 2 % of loss and leaves open what switches it off, and who decides. All ranks must
 encode alike, so they exchange what each has lost, and each applies the same rule to the same table.
 
-The loss is the mean over the ranks of the share that each lacked in its last operations: of all gradient entries that
-should be in its results, one per rank and element, those that are not, whether a contribution or a result was lost. What a
-rank did not send because it was away is not a loss: there is nothing that a transform could spread. A quarter of the
-entries, in those operations that lost most of theirs, does not count either: in the step in which a rank goes away, and in
-that in which it is back, half of what it should send may be missing, and in the next ones nothing is. Counted by entries,
-because a step is several operations, large and small.
+The loss is the mean over the ranks of the share that each lacked in its last operations, of all gradient entries that the
+others sent to it, as contributions or results. What a rank did not send because it was away is not a loss: there is nothing
+that a transform could spread. Nor is what one rank alone has trouble with: of each operation the peer that most is missing
+of does not count, where there are several, nor does the rank that lacks most, where there are three. Where the network
+loses packets it takes everybody's. And a quarter of the entries, in those operations that lost most of theirs, does not
+count: a network that stops for a moment loses half of an operation, and nothing of the next ones. Counted by entries, because
+a step is several operations, large and small.
 
 What the rule remembers between two exchanges must be the same everywhere too. Each rank says where it stands; if two
 differ (one of them has missed an exchange), all go on from where most of them stand. Where there is no such place they take
@@ -59,7 +60,9 @@ class HadamardSwitch:
         if most != self._standing():
             self.on, self._num_calm = most > 0, max(0, round(most) - 1)
             self.reason = "most ranks had seen what this one had not"
-        ratios = [ratio for _, ratio in views if 0 <= ratio <= 1]  # whoever says anything else has not measured it
+        ratios = sorted(ratio for _, ratio in views if 0 <= ratio <= 1)  # who says anything else has not measured it
+        if len(ratios) > 2:
+            ratios.pop()
         if ratios:
             self._follow(math.fsum(ratios) / len(ratios))
         return was_on != self.on

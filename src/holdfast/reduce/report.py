@@ -150,19 +150,26 @@ def heard_nobody(report: _native.OperationReport, own_rank: int) -> bool:
 
 
 def entries_lost(report: _native.OperationReport, own_rank: int) -> tuple[int, int]:
-    """Gradient entries, one per rank and element, that are not in the result though they should be, and of how many.
+    """Of what the others sent to this rank, how much did not come, and of how much: as gradient entries.
 
-    Ranks of which nothing came were away: the network lost nothing of theirs. Nobody is counted where that is said of
-    most: then it is this rank that was.
+    Ranks of which nothing came were away, and the network lost nothing of theirs. Nor is it the network's loss what one of
+    several peers lacks alone, and the others do not: that is a host in trouble, or one that is on its way back. Nobody is
+    counted where most were away: then it is this rank that was.
     """
     team = _team(report, own_rank)
-    away = _away(team)
-    num_present = len(report.peers) - len(away)
-    # Of groups only the own team is seen: who else was away with one of it, and with which part, nobody here can tell.
-    if 2 * num_present <= len(report.peers) or (away and len(team) < len(report.peers) - 1):
+    present = [peer for peer in team if peer.contributed + peer.results > 0]
+    if not present or 2 * (1 + len(present)) <= 1 + len(team):
         return 0, 0
-    expected = num_present * (report.total - sum(peer.result_size for peer in away))
-    return max(0, expected - report.delivered), expected
+    parts = [
+        (size - peer.contributed - peer.results, size)
+        for peer in present
+        for size in [peer.contribution_size + peer.result_size]
+    ]
+    if len(parts) > 1:
+        parts.remove(max(parts, key=lambda part: part[0] / part[1]))
+    lost, expected = (sum(column) for column in zip(*parts, strict=True))
+    # The own one of all contributions and results never travels; every other entry travels twice.
+    return 2 * len(team) * lost, (1 + len(team)) * expected
 
 
 def _team(report: _native.OperationReport, own_rank: int) -> list[_native.PeerReport]:
