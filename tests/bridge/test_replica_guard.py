@@ -127,6 +127,10 @@ def test_a_rank_that_received_less_than_half_applies_nothing_and_pulls_everythin
     assert not equal[3]
     assert all(is_equal for step, is_equal in equal.items() if step > 4)
     assert results[0][1].withdrawn_steps == 1
+    # A half from each: from one alone it would take more steps, and delay that one's gradients.
+    state_bytes = results[0][1].mended_bytes
+    for rank in (1, 2):
+        assert 0.3 * state_bytes < results[rank][1].bytes_sent < 0.8 * state_bytes
 
 
 def everybody_misses(member: Member) -> dict[int, bytes]:

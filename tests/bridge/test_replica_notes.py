@@ -10,6 +10,7 @@ from holdfast.bridge.replica_notes import (
     Content,
     Corruption,
     Message,
+    Portion,
     Refusal,
     Report,
     Standing,
@@ -23,6 +24,7 @@ NOTES: list[Message] = [
     STANDING,
     Report(STANDING, 0xFFFFFFFF, True, 9, 2**33, (0, 2**64 - 1)),
     Report(STANDING, 1, False, 0, 0, ()),
+    Report(STANDING, 1, True, 3, 4, (5,), Portion(2, 7)),
     Content(3, 4, b"content"),
     Content(3, 4, b""),
     Verdict(5, 6, 7, 8),
@@ -46,6 +48,11 @@ def test_a_note_that_was_cut_or_grew_is_none(note: Message) -> None:
         assert shorter is None or isinstance(note, Content)  # whose length only the block knows
     if not isinstance(note, Content):
         assert decode(octets + b"x") is None
+
+
+@pytest.mark.parametrize("portion", [Portion(1, 1), Portion(0, 0)])
+def test_a_portion_that_there_is_not_is_asked_for_by_nobody(portion: Portion) -> None:
+    assert decode(Report(STANDING, 1, True, 0, 0, (), portion).encode()) is None
 
 
 @given(st.binary(max_size=200))

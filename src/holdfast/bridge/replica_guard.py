@@ -15,6 +15,7 @@ tells the thread when they are not.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import threading
 import weakref
@@ -23,6 +24,7 @@ from dataclasses import replace
 
 from holdfast import _native
 from holdfast.bridge import replica_notes
+from holdfast.bridge.mending import KEPT_STEPS, MOST_BUDGET, SMALL_STATE_BYTES, Mending
 from holdfast.bridge.replica_figures import ReplicaFigures
 from holdfast.bridge.replica_notes import Content, Corruption, Refusal, Report, Standing, Verdict, Where
 from holdfast.bridge.replica_post import CHANNEL, ReplicaPost
@@ -37,11 +39,7 @@ logger = logging.getLogger(__name__)
 
 _LOOK_S = 0.1
 _CLOSE_LIMIT_S = 2.0
-_KEPT_STEPS = 4
 _KEPT_CORRUPTIONS = 100
-# Of the state, per step: what is sent to a rank takes the way of its gradients.
-_FIRST_BUDGET, _LEAST_BUDGET, _MOST_BUDGET = 1 / 8, 1 / 64, 1 / 4
-_SMALL_STATE_BYTES = 1 << 20
 
 
 class ReplicaGuard:
@@ -59,14 +57,12 @@ class ReplicaGuard:
         self._dirty_since: int | None = None
         self._withdrew = False  # while dirty: it has left out an update, and nothing to offer that others could want
         self._unsure_steps = 0  # after which all others refused, too
-        self._first_unsure = 0
-        self._asked: set[int] = set()
-        self._budget = _FIRST_BUDGET
+        self._sent_since: set[int] = (
+            set()
+        )  # blocks, by others, since the doubt began; they have been updated alike since
+        self._mending = Mending(link.num_ranks)
         self._state_before: dict[int, Report] = {}  # the own fingerprints of the last steps
         self._reports: dict[int, dict[int, Report]] = {}  # by step, by rank: not settled yet
-        self._arrived: dict[int, dict[int, bytes]] = {}  # blocks to install, by step
-        self._promised: dict[int, int] = {}  # how many of them are on their way, by step
-        self._refused: dict[int, Refusal] = {}  # what those said that were asked after this step, and have no answer
         self._warned_of_layout = False
         self._way_back = WayBack(link, reducer, self._lock, self._post)
         self._closing = threading.Event()
@@ -134,8 +130,10 @@ class ReplicaGuard:
         self._stand_at((self._way_back.catch_up(made) if withdrawn else None) or made)
         with self._lock:
             if missed or withdrawn:
-                if self.dirty:  # what was sent to mend the last loss may have cost this one
-                    self._budget = max(_LEAST_BUDGET, self._budget / 2)
+                if self.dirty:
+                    self._mending.was_disturbed()
+                if withdrawn:
+                    self._mending.much_is_missing()
                 self._doubt()
             self._withdrew = self.dirty and (self._withdrew or withdrawn)
             self._unsure_steps = self._unsure_steps if self.dirty else 0
@@ -154,6 +152,7 @@ class ReplicaGuard:
         with self._lock:
             if further is not None:
                 self._stand_at(further)
+            self._mending.much_is_missing()
             self._doubt()
         self._rest()
 
@@ -189,7 +188,7 @@ class ReplicaGuard:
         try:
             yield
             with self._lock:
-                self._arrived.clear()
+                self._mending.forget_arrived()
                 self._dirty_since = None
                 if self.passing:  # they are the others' after an earlier step than it will go on from
                     self._doubt()
@@ -201,7 +200,7 @@ class ReplicaGuard:
 
     def _doubt(self) -> None:
         self._dirty_since = self._standing.step
-        self._first_unsure = 0
+        self._sent_since.clear()
 
     def _report(self, blocks: StateBlocks) -> None:
         self._report_due = False
@@ -211,16 +210,15 @@ class ReplicaGuard:
             self._standing,
             blocks.layout,
             self.dirty,
-            self._first_unsure,
-            blocks.num_bytes if blocks.num_bytes <= _SMALL_STATE_BYTES else int(self._budget * blocks.num_bytes),
+            next(block for block in itertools.count() if block not in self._sent_since),
+            self._mending.budget_bytes(blocks.num_bytes),
             tuple(blocks.fingerprints(compared)),
         )
         self._state_before[step] = report
-        for old in [kept for kept in self._state_before if kept <= step - _KEPT_STEPS]:
+        for old in [kept for kept in self._state_before if kept <= step - KEPT_STEPS]:
             del self._state_before[old]
         if self.dirty:
-            self._refused.clear()
-            self._asked.clear()
+            self._mending.begin_round()
             self._ask(report)
         else:
             referee = referee_of(step, self._link.num_ranks, self._link.gone_peers())
@@ -229,17 +227,15 @@ class ReplicaGuard:
         self._settle_waiting()
 
     def _ask(self, report: Report) -> None:
-        """Of those that have not refused, the first whose turn it is.
-
-        Where nobody is sure, most of them may have missed the same: those that are equal to more than half are right.
-        """
-        gone = self._link.gone_peers()
-        asked = referee_of(report.step, self._link.num_ranks, gone | self._refused.keys() | {self._link.rank})
-        if asked is not None:
-            self._asked.add(asked)
-            self._post.send(asked, report.encode())
-        elif self._refused and not any(refusal.sure for refusal in self._refused.values()):
-            self._settle_among_unsure(self._refused)
+        """Where nobody is sure, most may have missed the same: those that are equal to more than half are right."""
+        unavailable = self._link.gone_peers() | {self._link.rank}
+        for rank, portion in self._mending.next_to_ask(report.step, unavailable).items():
+            asking = replace(report, budget_bytes=report.budget_bytes // portion.of, portion=portion)
+            self._post.send(rank, asking.encode())
+        refused = self._mending.refused
+        nobody_is_left = len(unavailable | refused.keys()) == self._link.num_ranks
+        if nobody_is_left and refused and not any(refusal.sure for refusal in refused.values()):
+            self._settle_among_unsure(refused)
 
     def _settle_among_unsure(self, refused: Mapping[int, Refusal]) -> None:
         equal = 1 + sum(refusal.equal for refusal in refused.values())
@@ -254,13 +250,8 @@ class ReplicaGuard:
             self._dirty_since = None
 
     def _install(self) -> None:
-        step = self._standing.step
-        arrived = self._arrived.pop(step, {})
-        self._arrived = {later: content for later, content in self._arrived.items() if later > step}
-        promised = self._promised.pop(step, 0)
-        self._promised = {later: count for later, count in self._promised.items() if later > step}
+        arrived = self._mending.take_arrived(self._standing.step)
         if self._blocks is None or not arrived:
-            self._learn_budget(promised, 0)
             return
         blocks_now = self._blocks_now()
         if blocks_now is None or not self._blocks.is_still(blocks_now()):
@@ -269,23 +260,15 @@ class ReplicaGuard:
         drift = self._figures.worst_drift
         for block in sorted(arrived):
             drift = max(drift, self._blocks.write(block, arrived[block]))
-            if block == self._first_unsure:
-                self._first_unsure += 1
-        if self.dirty and arrived and self._first_unsure >= self._blocks.num_blocks:
-            self._dirty_since = None  # every block was sent since the doubt began, and has been updated alike since
-        self._learn_budget(promised, len(arrived))
+        self._sent_since |= arrived.keys()
+        if self.dirty and len(self._sent_since) == self._blocks.num_blocks:
+            self._dirty_since = None
         self._figures = replace(
             self._figures,
             mended_blocks=self._figures.mended_blocks + len(arrived),
             mended_bytes=self._figures.mended_bytes + sum(map(len, arrived.values())),
             worst_drift=drift,
         )
-
-    def _learn_budget(self, promised: int, arrived: int) -> None:
-        if promised > arrived:
-            self._budget = max(_LEAST_BUDGET, self._budget / 2)
-        elif promised:
-            self._budget = min(_MOST_BUDGET, 1.5 * self._budget)
 
     # -- what others say, on the thread that listens ----------------------------------------------------------------------
 
@@ -324,7 +307,7 @@ class ReplicaGuard:
             self._settle(report.step, final=False)
 
     def _take_content(self, sender: int, message: Content) -> None:
-        if sender not in self._asked:
+        if not self._mending.was_asked(sender):
             return
         standing, blocks = self._standing, self._blocks
         too_late = message.step < standing.step or (message.step == standing.step and not self._at_rest)
@@ -336,23 +319,23 @@ class ReplicaGuard:
             return
         if too_late:
             self._figures = replace(self._figures, late_blocks=self._figures.late_blocks + 1)
-        elif self.dirty and message.step <= standing.step + _KEPT_STEPS:
-            self._arrived.setdefault(message.step, {})[message.block] = message.content
+        elif self.dirty and message.step <= standing.step + KEPT_STEPS:
+            self._mending.keep(message)
 
     def _take_verdict(self, sender: int, verdict: Verdict) -> None:
-        if sender not in self._asked or self._dirty_since is None or verdict.step < self._dirty_since:
+        if not self._mending.was_asked(sender) or self._dirty_since is None or verdict.step < self._dirty_since:
             return
-        if verdict.compared and not verdict.unequal:
+        if self._blocks is not None and verdict.compared == self._blocks.num_blocks and not verdict.unequal:
             self._dirty_since = None
-        elif verdict.step <= self._standing.step + _KEPT_STEPS:
-            self._promised[verdict.step] = verdict.sent
+        elif verdict.step <= self._standing.step + KEPT_STEPS:
+            self._mending.expect(verdict)
 
     def _take_refusal(self, sender: int, refusal: Refusal) -> None:
         own = self._state_before.get(refusal.step)
         if own is None or refusal.step != self._standing.step or not self.dirty:
             return
-        if sender in self._asked and sender not in self._refused:
-            self._refused[sender] = refusal
+        if self._mending.was_asked(sender) and sender not in self._mending.refused:
+            self._mending.refused[sender] = refusal
             self._ask(own)
 
     def _take_corruption(self, found: Corruption) -> None:
@@ -427,14 +410,15 @@ class ReplicaGuard:
             self._post.send(rank, Refusal(report.step, not self.dirty, self._withdrew, equal).encode())
             return
         comparable = report.step == step and len(report.fingerprints) == blocks.num_blocks
+        asked_for = report.portion.blocks(blocks.num_blocks)
         if comparable:
-            own = blocks.fingerprints(range(blocks.num_blocks))
-            wanted = [block for block, value in enumerate(own) if value != report.fingerprints[block]]
+            own = zip(asked_for, blocks.fingerprints(asked_for), strict=True)
+            wanted = [block for block, value in own if value != report.fingerprints[block]]
         else:
-            wanted = list(range(min(report.first_unsure, blocks.num_blocks), blocks.num_blocks))
-        most = blocks.num_bytes if blocks.num_bytes <= _SMALL_STATE_BYTES else int(_MOST_BUDGET * blocks.num_bytes)
+            wanted = [block for block in asked_for if block >= report.first_unsure]
+        most = blocks.num_bytes if blocks.num_bytes <= SMALL_STATE_BYTES else int(MOST_BUDGET * blocks.num_bytes)
         sent = _within(min(report.budget_bytes, most), wanted, blocks)
-        self._post.send(rank, Verdict(step, blocks.num_blocks if comparable else 0, len(wanted), len(sent)).encode())
+        self._post.send(rank, Verdict(step, len(asked_for) if comparable else 0, len(wanted), len(sent)).encode())
         for block in sent:
             self._post.send(rank, Content(step, block, blocks.read(block)).encode())
 

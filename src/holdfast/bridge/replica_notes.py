@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 _REPORT, _CONTENT, _VERDICT, _REFUSAL, _CORRUPTION, _WHERE, _STANDING = range(1, 8)
 _STANDING_FORM = struct.Struct(">BQII")  # kind, step, next operation, calls so far
-_REPORT_FORM = struct.Struct(">BQIII?IQI")  # the same, layout, dirty, first unsure block, budget, number of digests
+# The same, layout, dirty, first unsure block, budget, portion and of how many, number of digests.
+_REPORT_FORM = struct.Struct(">BQIII?IQHHI")
 _CONTENT_FORM = struct.Struct(">BQI")  # kind, step, block
 _VERDICT_FORM = struct.Struct(">BQIII")  # kind, step, blocks compared, unequal, sent
 _REFUSAL_FORM = struct.Struct(">BQ???")  # kind, step, sure, withdrew, equal
@@ -28,6 +29,17 @@ class Standing:
 
 
 @dataclass(frozen=True)
+class Portion:
+    """Of the blocks, every `of`-th from number `number` on."""
+
+    number: int = 0
+    of: int = 1
+
+    def blocks(self, num_blocks: int) -> range:
+        return range(self.number, num_blocks, self.of)
+
+
+@dataclass(frozen=True)
 class Report:
     """Fingerprints of a slice of the state after a step; of all of it, if the rank knows that it missed something."""
 
@@ -39,6 +51,8 @@ class Report:
     budget_bytes: int
     """How much of it this rank can take before its next step."""
     fingerprints: tuple[int, ...]
+    portion: Portion = Portion()
+    """Which blocks it asks for."""
 
     @property
     def step(self) -> int:
@@ -54,6 +68,8 @@ class Report:
             self.dirty,
             self.first_unsure,
             self.budget_bytes,
+            self.portion.number,
+            self.portion.of,
             len(self.fingerprints),
         )
         return head + struct.pack(f">{len(self.fingerprints)}Q", *self.fingerprints)
@@ -73,11 +89,11 @@ class Content:
 
 @dataclass(frozen=True)
 class Verdict:
-    """To a rank that is not sure of its state: what of it was unequal, and how much of that is on its way."""
+    """To a rank that is not sure of its state: what it asked for was unequal, and how much of that is on its way."""
 
     step: int
     compared: int
-    """0: it could not be compared; what was sent begins at the block that was named as the first."""
+    """Blocks. 0: it could not be compared; what was sent begins at the block that was named as the first."""
     unequal: int
     sent: int
 
@@ -141,10 +157,12 @@ def _decode(note: bytes) -> Message | None:
         _, step, operation, calls = _STANDING_FORM.unpack(note)
         return Standing(step, operation, calls)
     if kind == _REPORT:
-        _, step, operation, calls, layout, dirty, first, budget, count = _REPORT_FORM.unpack_from(note)
+        _, step, operation, calls, layout, dirty, first, budget, number, of, count = _REPORT_FORM.unpack_from(note)
+        if number >= of:
+            return None
         values = _numbers(note[_REPORT_FORM.size :], "Q", count)
         standing = Standing(step, operation, calls)
-        return Report(standing, layout, dirty, first, budget, tuple(values))
+        return Report(standing, layout, dirty, first, budget, tuple(values), Portion(number, of))
     if kind == _CONTENT:
         _, step, block = _CONTENT_FORM.unpack_from(note)
         return Content(step, block, note[_CONTENT_FORM.size :])
