@@ -158,10 +158,6 @@ std::size_t unpack_group(Format format, std::uint8_t* elements, std::size_t num_
   return num_bytes;
 }
 
-}  // namespace
-
-namespace {
-
 // How many blocks from the beginning of a group fit, and what they take. Fewer may have another base, so that how many
 // it are is found by trying.
 std::pair<std::size_t, std::size_t> fit_group(Format format, const Group& group, std::size_t room,
@@ -239,7 +235,8 @@ void fill_refused(std::span<std::uint8_t> target, std::size_t count) {
   // Groups of zeros, a byte each; and then not what a packet is filled up with.
   std::fill(target.begin(), target.end(), std::uint8_t{0xff});
   const std::size_t num_groups = (count + group_elements - 1) / group_elements;
-  // With nothing after them they would be taken: this group has blocks, and there are fewer bytes than they would need.
+  // With nothing after them they would be taken. A first group that has blocks takes more bytes than one: it is itself
+  // too long, or leaves too few for the others.
   if (target.size() == num_groups) target[0] = 0;
 }
 

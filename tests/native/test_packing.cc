@@ -292,7 +292,7 @@ HF_CASE(what_cannot_be_so_many_elements_is_refused) {
 HF_CASE(what_is_to_be_refused_is_refused_at_every_length) {
   on_each_set([] {
     for (const Format format : formats) {
-      for (const std::size_t count : {1u, 16u, 100u, 128u, 129u, 1024u, 20'000u}) {
+      for (const std::size_t count : {1u, 16u, 100u, 128u, 129u, 1024u, 20'000u, 65'520u}) {
         for (std::size_t length = 1; length < std::min<std::size_t>(count * element_bytes(format), 3000); ++length) {
           Bytes bytes(length);
           kernels::fill_refused(bytes, count);
