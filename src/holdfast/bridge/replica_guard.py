@@ -57,9 +57,7 @@ class ReplicaGuard:
         self._dirty_since: int | None = None
         self._withdrew = False  # while dirty: it has left out an update, and nothing to offer that others could want
         self._unsure_steps = 0  # after which all others refused, too
-        self._sent_since: set[int] = (
-            set()
-        )  # blocks, by others, since the doubt began; they have been updated alike since
+        self._sent_since: set[int] = set()  # blocks, since the doubt began; they have been updated alike since
         self._mending = Mending(link.num_ranks)
         self._state_before: dict[int, Report] = {}  # the own fingerprints of the last steps
         self._reports: dict[int, dict[int, Report]] = {}  # by step, by rank: not settled yet
@@ -132,9 +130,7 @@ class ReplicaGuard:
             if missed or withdrawn:
                 if self.dirty:
                     self._mending.was_disturbed()
-                if withdrawn:
-                    self._mending.much_is_missing()
-                self._doubt()
+                self._doubt(was_away=withdrawn)
             self._withdrew = self.dirty and (self._withdrew or withdrawn)
             self._unsure_steps = self._unsure_steps if self.dirty else 0
             self._figures = replace(
@@ -152,8 +148,7 @@ class ReplicaGuard:
         with self._lock:
             if further is not None:
                 self._stand_at(further)
-            self._mending.much_is_missing()
-            self._doubt()
+            self._doubt(was_away=True)
         self._rest()
 
     def _rest(self) -> None:
@@ -198,7 +193,9 @@ class ReplicaGuard:
             with self._lock:
                 self._at_rest = at_rest
 
-    def _doubt(self) -> None:
+    def _doubt(self, *, was_away: bool = False) -> None:
+        if was_away or not self.dirty:
+            self._mending.begin(much_is_missing=was_away)
         self._dirty_since = self._standing.step
         self._sent_since.clear()
 
@@ -211,7 +208,7 @@ class ReplicaGuard:
             blocks.layout,
             self.dirty,
             next(block for block in itertools.count() if block not in self._sent_since),
-            self._mending.budget_bytes(blocks.num_bytes),
+            self._mending.budget_bytes(blocks),
             tuple(blocks.fingerprints(compared)),
         )
         self._state_before[step] = report
@@ -219,18 +216,18 @@ class ReplicaGuard:
             del self._state_before[old]
         if self.dirty:
             self._mending.begin_round()
-            self._ask(report)
+            self._ask(report, blocks)
         else:
             referee = referee_of(step, self._link.num_ranks, self._link.gone_peers())
             if referee is not None and referee != self._link.rank:
                 self._post.send(referee, report.encode())
         self._settle_waiting()
 
-    def _ask(self, report: Report) -> None:
+    def _ask(self, report: Report, blocks: StateBlocks) -> None:
         """Where nobody is sure, most may have missed the same: those that are equal to more than half are right."""
         unavailable = self._link.gone_peers() | {self._link.rank}
-        for rank, portion in self._mending.next_to_ask(report.step, unavailable).items():
-            asking = replace(report, budget_bytes=report.budget_bytes // portion.of, portion=portion)
+        for rank, portion in self._mending.next_to_ask(report.step, unavailable, blocks).items():
+            asking = replace(report, portion=portion, budget_bytes=self._mending.budget_bytes(blocks, portion))
             self._post.send(rank, asking.encode())
         refused = self._mending.refused
         nobody_is_left = len(unavailable | refused.keys()) == self._link.num_ranks
@@ -328,15 +325,15 @@ class ReplicaGuard:
         if self._blocks is not None and verdict.compared == self._blocks.num_blocks and not verdict.unequal:
             self._dirty_since = None
         elif verdict.step <= self._standing.step + KEPT_STEPS:
-            self._mending.expect(verdict)
+            self._mending.expect(sender, verdict)
 
     def _take_refusal(self, sender: int, refusal: Refusal) -> None:
         own = self._state_before.get(refusal.step)
-        if own is None or refusal.step != self._standing.step or not self.dirty:
+        if own is None or self._blocks is None or refusal.step != self._standing.step or not self.dirty:
             return
         if self._mending.was_asked(sender) and sender not in self._mending.refused:
             self._mending.refused[sender] = refusal
-            self._ask(own)
+            self._ask(own, self._blocks)
 
     def _take_corruption(self, found: Corruption) -> None:
         near = abs(found.step - self._standing.step) <= 2 * NUM_SLICES
