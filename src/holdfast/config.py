@@ -125,8 +125,8 @@ class Config:
     hadamard: HadamardName = "auto"
     """`on`: float32 gradients travel as the randomised Hadamard transform of blocks that stride over the bucket, so that
     a lost packet takes a little of many elements instead of all of a few, and what is left stands for the whole without
-    bias. Default `auto`: off at first, on when more than 2 % of all gradient entries are lost, off again when it was
-    below 0.5 % for some 50 operations, as all ranks agree. Must be the same on every rank; with `feedback` rounding
+    bias. Default `auto`: off at first, on when the network drops more than 2 % of all gradient entries, off again when
+    it was below 0.5 % for some 50 operations, as all ranks agree. Must be the same on every rank; with `feedback` rounding
     `auto` is `off`, and `on` an error. Cost of `on`: two passes over each bucket, each about as long as copying it; a NaN
     or Inf makes the 1,024 elements of its block non-finite. Of `auto`: a small exact operation after every 16 bounded
     ones, the one of `uneven_shards`; a rank that misses the agreement loses its operations until the next one."""

@@ -35,9 +35,8 @@ def states(ranks: list[HadamardSwitch]) -> list[bool]:
         ((0.0, 0.0, 0.0), False),
         ((ON_ABOVE, ON_ABOVE, ON_ABOVE), False),
         ((0.021, 0.021, 0.021), True),
-        ((0.0, 0.05, 0.05), True),  # the mean over the ranks
-        ((0.0, 0.03, 0.03), False),
-        ((0.0, 0.0, 0.9), False),  # one alone
+        ((0.0, 0.0, 0.07), True),  # the mean over the ranks
+        ((0.0, 0.0, 0.05), False),
     ],
 )
 def test_it_comes_on_above_two_per_cent(lost_ratios: tuple[float, ...], on: bool) -> None:
@@ -63,7 +62,7 @@ def test_it_goes_after_some_calm_exchanges_in_a_row_and_not_before() -> None:
     assert NUM_CALM == 3
     assert exchange(ranks, 0.0, 0.0) == [True, True]
     assert states(ranks) == [False, False]
-    assert "less than 0.5% was lost" in ranks[0].explain()
+    assert "less than 0.5% was dropped" in ranks[0].explain()
 
 
 @pytest.mark.parametrize("on", [False, True])

@@ -159,4 +159,4 @@ def test_one_exchange_carries_the_views_of_all_topics_and_names_those_that_chang
         exchange.next_operation += 1
     assert news == [(exchange.started[0] + LEAD, [switch])]
     assert switch.on
-    assert "4.5% of all gradient entries" in switch.explain()
+    assert "6.0% of all gradient entries" in switch.explain()

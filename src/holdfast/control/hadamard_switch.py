@@ -3,13 +3,12 @@
 OptiReduce (3.2.1) switches it on above 2 % of loss and leaves open what switches it off, and who decides. All ranks must
 encode alike, so they exchange what each has lost, and each applies the same rule to the same table.
 
-The loss is the mean over the ranks of the share that each lacked in its last operations, of all gradient entries that the
-others sent to it, as contributions or results. What a rank did not send because it was away is not a loss: there is nothing
-that a transform could spread. Nor is what one rank alone has trouble with: of each operation the peer that most is missing
-of does not count, where there are several, nor does the rank that lacks most, where there are three. Where the network
-loses packets it takes everybody's. And a quarter of the entries, in those operations that lost most of theirs, does not
-count: a network that stops for a moment loses half of an operation, and nothing of the next ones. Counted by entries, because
-a step is several operations, large and small.
+The loss is the mean over the ranks of the share of all gradient entries, one per rank and element, that the network dropped
+on their way in the last operations, whether in contributions or in results. What came too late was not dropped, and what a
+rank did not send because it was away was not either: whole contributions are missing then, and there is nothing that a
+transform could spread. A quarter of the entries, in those operations that lost most of theirs, does not count: a network
+that stops for a moment may drop half of an operation, and nothing of the next ones. Counted by entries, because a step is
+several operations, large and small.
 
 What the rule remembers between two exchanges must be the same everywhere too. Each rank says where it stands; if two
 differ (one of them has missed an exchange), all go on from where most of them stand. Where there is no such place they take
@@ -33,12 +32,12 @@ _UNKNOWN = -1.0
 class HadamardSwitch:
     def __init__(self) -> None:
         self.on = False
-        self.reason = f"it comes on when more than {ON_ABOVE:.0%} is lost"
+        self.reason = f"it comes on when the network drops more than {ON_ABOVE:.0%}"
         self._num_calm = 0  # exchanges in a row; counted while it is on
         self._seen: list[tuple[int, int]] = []  # entries lost, and expected, by operation since the last view
 
     def observe(self, num_lost: int, num_expected: int) -> None:
-        """One operation of this rank: how many entries are not in its result, of those that were sent."""
+        """One operation of this rank: how many entries the network dropped, and of how many."""
         self._seen.append((num_lost, num_expected))
 
     def take_view(self) -> list[float]:
@@ -60,9 +59,7 @@ class HadamardSwitch:
         if most != self._standing():
             self.on, self._num_calm = most > 0, max(0, round(most) - 1)
             self.reason = "most ranks had seen what this one had not"
-        ratios = sorted(ratio for _, ratio in views if 0 <= ratio <= 1)  # who says anything else has not measured it
-        if len(ratios) > 2:
-            ratios.pop()
+        ratios = [ratio for _, ratio in views if 0 <= ratio <= 1]  # whoever says anything else has not measured it
         if ratios:
             self._follow(math.fsum(ratios) / len(ratios))
         return was_on != self.on
@@ -71,12 +68,12 @@ class HadamardSwitch:
         if not self.on:
             if lost_ratio > ON_ABOVE:
                 self.on, self._num_calm = True, 0
-                self.reason = f"{lost_ratio:.1%} of all gradient entries were lost, more than {ON_ABOVE:.0%}"
+                self.reason = f"{lost_ratio:.1%} of all gradient entries were dropped, more than {ON_ABOVE:.0%}"
             return
         self._num_calm = self._num_calm + 1 if lost_ratio < OFF_BELOW else 0
         if self._num_calm == NUM_CALM:
             self.on, self._num_calm = False, 0
-            self.reason = f"less than {OFF_BELOW:.1%} was lost in {NUM_CALM} exchanges, last {lost_ratio:.2%}"
+            self.reason = f"less than {OFF_BELOW:.1%} was dropped in {NUM_CALM} exchanges, last {lost_ratio:.2%}"
 
     def _standing(self) -> float:
         return float(1 + self._num_calm) if self.on else 0.0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from holdfast import _native
-from holdfast.control.adaptation import StageSeen
+from holdfast.control.adaptation import PacketsSeen, StageSeen
 from holdfast.control.early_timeout import StageEnd as StageClosed
 from holdfast.errors import BucketMismatch, DeadlineExceeded, OperationError, PeerDead
 from holdfast.outcome import Outcome, PeerOutcome, StageEnd
@@ -149,27 +149,15 @@ def heard_nobody(report: _native.OperationReport, own_rank: int) -> bool:
     return bool(team) and len(_away(team)) == len(team)
 
 
-def entries_lost(report: _native.OperationReport, own_rank: int) -> tuple[int, int]:
-    """Of what the others sent to this rank, how much did not come, and of how much: as gradient entries.
+def entries_dropped(report: _native.OperationReport, packets: PacketsSeen) -> tuple[int, int]:
+    """Gradient entries, one per rank and element, that the network dropped on their way, and of how many; as seen here.
 
-    Ranks of which nothing came were away, and the network lost nothing of theirs. Nor is it the network's loss what one of
-    several peers lacks alone, and the others do not: that is a host in trouble, or one that is on its way back. Nobody is
-    counted where most were away: then it is this rank that was.
+    By packets: what was late is not lost on the way, nor is what a rank did not send because it was away.
     """
-    team = _team(report, own_rank)
-    present = [peer for peer in team if peer.contributed + peer.results > 0]
-    if not present or 2 * (1 + len(present)) <= 1 + len(team):
-        return 0, 0
-    parts = [
-        (size - peer.contributed - peer.results, size)
-        for peer in present
-        for size in [peer.contribution_size + peer.result_size]
-    ]
-    if len(parts) > 1:
-        parts.remove(max(parts, key=lambda part: part[0] / part[1]))
-    lost, expected = (sum(column) for column in zip(*parts, strict=True))
-    # The own one of all contributions and results never travels; every other entry travels twice.
-    return 2 * len(team) * lost, (1 + len(team)) * expected
+    expected = len(report.peers) * report.total
+    # Each entry travels twice, as a contribution and in a result, but for those that stay with their rank.
+    ways = 2 * (1 - 1 / len(report.peers))
+    return round(min(1.0, ways * packets.lost_ratio) * expected), expected
 
 
 def _team(report: _native.OperationReport, own_rank: int) -> list[_native.PeerReport]:

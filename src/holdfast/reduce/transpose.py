@@ -23,7 +23,7 @@ from holdfast.reduce.host_groups import HostGroups, Way
 from holdfast.reduce.pending import Memory, Pending
 from holdfast.reduce.report import (
     contribution_rates,
-    entries_lost,
+    entries_dropped,
     heard_nobody,
     late_ratio,
     outcome_of,
@@ -346,7 +346,7 @@ class TransposeAllReduce:
         if self.slow_ranks is not None:
             self.slow_ranks.observe(contribution_rates(report, own_rank, pending.memory.format))
         if self.hadamard_switch is not None:
-            self.hadamard_switch.observe(*entries_lost(report, own_rank))
+            self.hadamard_switch.observe(*entries_dropped(report, packets))
         bound_before = adaptation.bound
         seen, late = stages_seen(report, own_rank), late_ratio(report, own_rank)
         adaptation.observe(pending.key, seen, late, packets, pending.bytes_ahead, pending.announced_ms)
