@@ -61,7 +61,7 @@ Endpoint::Endpoint(const EndpointSettings& settings, Time now)
       failed_authentications_(settings.num_ranks, 0),
       results_wanted_from_(settings.num_ranks, 0),
       last_tick_(now),
-      next_to_fill_(static_cast<std::uint16_t>((settings.rank + 1u) % settings.num_ranks)),
+      sending_order_(settings.rank, settings.num_ranks),
       note_outbox_(paths_) {
   inboxes_.reserve(settings.num_ranks);
   for (std::uint16_t peer = 0; peer < settings.num_ranks; ++peer) inboxes_.emplace_back(settings.max_note_bytes);
@@ -316,11 +316,10 @@ void Endpoint::count_late(Time now, const Header& header, std::size_t payload_by
 bool Endpoint::fill(Time now, TransmitBatch& batch, std::uint64_t card_queue_bytes) {
   card_rate_.on_queue(now, card_queue_bytes);
   const CardUse card = card_use(card_queue_bytes);
-  for (std::uint16_t turn = 0; turn < settings_.num_ranks; ++turn) {
-    const auto peer = static_cast<std::uint16_t>((next_to_fill_ + turn) % settings_.num_ranks);
-    if (!paths_[peer] || !paths_[peer]->fill(now, batch, card)) continue;
+  for (const std::uint16_t peer : sending_order_.peers([this](auto peer) { return paths_[peer]->has_chunk(); })) {
+    if (!paths_[peer]->fill(now, batch, card)) continue;
     if (!paths_[peer]->rate().same_host()) card_rate_.on_sent(batch.total_bytes);
-    next_to_fill_ = static_cast<std::uint16_t>((peer + 1) % settings_.num_ranks);
+    sending_order_.has_sent(peer, batch.total_bytes);
     forward_path_events(now, peer);
     return true;
   }

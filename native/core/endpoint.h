@@ -17,6 +17,7 @@
 #include "core/note_outbox.h"
 #include "core/operation.h"
 #include "core/path.h"
+#include "core/sending_order.h"
 
 namespace holdfast {
 
@@ -84,7 +85,7 @@ class Endpoint final : private Outbox {
   Duration wakeup_spacing() const;
   // How much the network card should have waiting: enough to be busy, no more.
   std::uint64_t wanted_card_queue_bytes() const;
-  // Fills one batch for one peer with what may leave now; peers take turns. False: nothing more. `card_queue_bytes` is
+  // Fills one batch for one peer with what may leave now. False: nothing more. `card_queue_bytes` is
   // what the network card has waiting.
   bool fill(Time now, TransmitBatch& batch, std::uint64_t card_queue_bytes = 0);
 
@@ -179,7 +180,7 @@ class Endpoint final : private Outbox {
   std::uint64_t reported_received_ = 0;
   double bandwidth_bytes_per_second_ = 0;  // of all paths together
   CardRate card_rate_;
-  std::uint16_t next_to_fill_ = 0;
+  SendingOrder sending_order_;
 
   std::vector<Parameters> parameters_{Parameters{}};  // ascending by from_operation
   OpenOperations operations_;                         // by their number on the wire

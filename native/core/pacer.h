@@ -17,6 +17,7 @@ class Pacer {
   void on_sent(Time now, std::uint64_t bytes, double bytes_per_second);
   // What became of packets sent before decides how large bursts are.
   BurstSize& burst_size() { return burst_; }
+  const BurstSize& burst_size() const { return burst_; }
   // At most this many bytes in one burst.
   std::uint64_t burst_bytes(double bytes_per_second) const;
 

@@ -105,6 +105,7 @@ class Path {
 
   PeerState state() const { return state_; }
   bool has_messages() const { return !messages_.empty(); }
+  bool has_chunk() const { return next_with_chunk() != nullptr; }  // of a message that could leave now or later
   Time last_heard() const { return last_heard_; }
   // What was sent asks for acks: since when the peer owes one and nothing at all has come from it. Never: it owes none.
   Time unanswered_since() const;
@@ -117,6 +118,7 @@ class Path {
   const RttEstimator& rtt() const { return rtt_; }
   const RateController& rate() const { return rate_; }
   double pacing_bytes_per_second() const;
+  std::uint32_t burst_datagrams() const { return pacer_.burst_size().datagrams(); }
   std::uint64_t window_bytes() const { return rate_.window_bytes(queue_->tolerable()); }  // most in flight
   double card_share() const { return card_.share(peer_credit_); }  // most that it may send because of the others
   void set_fair_bandwidth(double bytes_per_second) { rate_.set_fair_bandwidth(bytes_per_second); }
@@ -149,6 +151,7 @@ class Path {
   void append(Time now, Planned& planned, TransmitBatch& batch);
   void after_sent(Time now, const Planned& planned, std::size_t datagram_bytes, Duration card_wait);
   void note_app_limited();
+  bool was_sent_into_silence(const SentPacket& packet) const;
   void settle(Time now);
   void sweep_finished();
   void schedule_probe(Time now);

@@ -1,5 +1,6 @@
 // What holds an endpoint's datagrams back: the receiver's window, the rate, and the card's queue.
 #include <algorithm>
+#include <functional>
 #include <vector>
 
 #include "endpoint_network.h"
@@ -181,6 +182,37 @@ HF_CASE(on_a_slow_card_more_datagrams_gather_between_two_wakeups) {
   };
   HF_EQUAL(spacing_with(millisecond), 500 * microsecond);
   HF_EQUAL(spacing_with(20 * millisecond), millisecond);
+}
+
+namespace {
+
+// Of rank 0, once its bursts have grown; then `lose` decides for 80 ms what arrives. The least of its bursts since.
+std::uint32_t burst_after(const std::function<bool(std::uint16_t from, std::uint16_t to, Bytes&)>& lose) {
+  Network network(2);
+  network.join();
+  network[0].send_note(network.now, 1, 1, Bytes(10'000'000), 60 * second);
+  network.run_for(5 * second);
+  HF_EQUAL(network[0].path(1).burst_datagrams(), BurstSize::most);
+  std::uint32_t least = BurstSize::most;
+  const Time lossy_until = network.now + 80 * millisecond;
+  network.filter = [&](auto from, auto to, Bytes& bytes) {
+    least = std::min(least, network[0].path(1).burst_datagrams());
+    return network.now >= lossy_until || !lose(from, to, bytes);
+  };
+  network[0].send_note(network.now, 1, 1, Bytes(1'000'000), 60 * second);
+  network.run_for(5 * second);
+  HF_CHECK(network[0].path(1).counters().packets_lost > BurstSize::tolerated);
+  HF_EQUAL(network.notes[1].size(), 2u);
+  return least;
+}
+
+}  // namespace
+
+// What had gathered for a host that stood still is lost when it comes all at once: no port was too small for a burst.
+HF_CASE(what_was_sent_to_a_peer_that_stood_still_does_not_make_bursts_smaller) {
+  HF_EQUAL(burst_after([](auto, auto, Bytes&) { return true; }), BurstSize::most);
+  int count = 0;
+  HF_CHECK(burst_after([&](auto from, auto, Bytes&) { return from == 0 && ++count % 10 == 0; }) < BurstSize::most);
 }
 
 HF_TEST_MAIN
