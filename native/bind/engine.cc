@@ -234,6 +234,7 @@ void bind_engine(nb::module_& module) {
       .def_ro("alive", &PeerReport::alive)
       .def_ro("contributions_sample_us", &PeerReport::contributions_sample_us)
       .def_ro("results_sample_us", &PeerReport::results_sample_us)
+      .def_prop_ro("silence_s", [](const PeerReport& report) { return to_seconds(report.silence); })
       .def_prop_ro("contribution_arrived_s",
                    [](const PeerReport& report) { return in_seconds(report.contribution_arrived); })
       .def_prop_ro("result_arrived_s", [](const PeerReport& report) { return in_seconds(report.result_arrived); });

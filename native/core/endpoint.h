@@ -125,6 +125,9 @@ class Endpoint final : private Outbox {
   Time answered_again_at(std::uint16_t peer, Duration silence) const override {
     return paths_[peer]->answered_again_at(silence);
   }
+  Duration silence_since(Time now, std::uint16_t peer, Time then) const override {
+    return paths_[peer]->silence_since(now, then);
+  }
   void note_part(Time now, std::uint16_t peer, bool took_part, Duration stage_bound) override;
   bool is_coming_back(std::uint16_t peer) const override { return patience_[peer] != 0; }
   bool wants_results(std::uint16_t peer, std::uint32_t operation) const override {

@@ -35,6 +35,7 @@ void Operation::fill_report(Time now) {
     entry.result_arrived = since_opening(peer.of_result);
     entry.contributions_sample_us = peer.of_contribution.sample_us;
     entry.results_sample_us = peer.of_result.sample_us;
+    entry.silence = outbox_.silence_since(now, rank, opened_at_);
   }
   collect_missing();
 }

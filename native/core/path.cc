@@ -66,7 +66,7 @@ std::optional<Drop> Path::open(Time now, const Header& header, std::span<const s
   ++counters_.datagrams_received;
   counters_.datagrams_expected = std::max(counters_.datagrams_expected, header.transmission + 1);
   counters_.bytes_received += header_octets.size() + payload.size() + tag.size();
-  if (const Time unanswered = unanswered_since(); unanswered != never && now - unanswered >= long_silence) {
+  if (const Time unanswered = unanswered_since(); unanswered != never && is_long_silence(now - unanswered)) {
     answered_again_at_ = now;
     last_silence_ = now - unanswered;
   }
@@ -567,6 +567,18 @@ Time Path::unheard_at() const {
 
 Time Path::unanswered_since() const {
   return ledger_.has_outstanding() ? std::max(last_heard_, ledger_.oldest_sent_at()) : never;
+}
+
+// Nobody can answer sooner than in a round trip.
+bool Path::is_long_silence(Duration silence) const { return silence >= long_silence + rate_.base_rtt(); }
+
+Duration Path::silence_since(Time now, Time then) const {
+  Duration longest = 0;
+  if (answered_again_at_ != never) longest = std::clamp<Duration>(answered_again_at_ - then, 0, last_silence_);
+  if (const Time unanswered = unanswered_since(); unanswered != never && is_long_silence(now - unanswered)) {
+    longest = std::max(longest, now - std::max(unanswered, then));
+  }
+  return longest;
 }
 
 void Path::on_bye() { give_up(PeerState::left); }

@@ -111,6 +111,8 @@ class Path {
   Time unanswered_since() const;
   // When it was last heard again after it had owed an answer for so long; never: it was not.
   Time answered_again_at(Duration silence) const { return last_silence_ >= silence ? answered_again_at_ : never; }
+  // The longest since then, or what of it was after that; 0: there was none that was longer than hosts and roads take.
+  Duration silence_since(Time now, Time then) const;
   std::uint8_t peer_credit() const { return peer_credit_; }
   void advertise_credit(std::uint8_t credit) { own_credit_ = credit; }
   // Of operations before this one the peer need not send results any more.
@@ -151,6 +153,7 @@ class Path {
   void append(Time now, Planned& planned, TransmitBatch& batch);
   void after_sent(Time now, const Planned& planned, std::size_t datagram_bytes, Duration card_wait);
   void note_app_limited();
+  bool is_long_silence(Duration silence) const;
   bool was_sent_into_silence(const SentPacket& packet) const;
   void settle(Time now);
   void sweep_finished();

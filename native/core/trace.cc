@@ -276,6 +276,7 @@ std::uint64_t trace::digest_of(const OperationReport& report, std::span<const st
       add(span.last);
     }
     add(peer.alive);
+    add(peer.silence);
   }
   for (const std::uint16_t culprit : report.culprits) add(culprit);
   digest.add(result);

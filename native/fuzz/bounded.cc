@@ -105,6 +105,7 @@ class Run final : Outbox {
   bool heard_since(std::uint16_t, Time) const override { return false; }
   Time unanswered_since(std::uint16_t) const override { return never; }
   Time answered_again_at(std::uint16_t, Duration) const override { return never; }
+  Duration silence_since(Time, std::uint16_t, Time) const override { return 0; }
   void note_part(Time, std::uint16_t, bool, Duration) override {}
   bool is_coming_back(std::uint16_t) const override { return false; }
   bool wants_results(std::uint16_t peer, std::uint32_t) const override { return wants_results_[peer]; }

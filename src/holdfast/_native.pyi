@@ -151,6 +151,9 @@ class PeerReport:
     def results_sample_us(self) -> int: ...
 
     @property
+    def silence_s(self) -> float: ...
+
+    @property
     def contribution_arrived_s(self) -> tuple[float, float] | None: ...
 
     @property

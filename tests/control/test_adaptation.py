@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from typing import Any
 
 import pytest
 
@@ -18,10 +19,10 @@ NUM_RANKS = 4
 ALL_ARRIVED = PacketsSeen(2000, 2000)
 
 
-def adaptation(bound: HardBound | None = None, **limits: float) -> Adaptation:
+def adaptation(bound: HardBound | None = None, **limits: Any) -> Adaptation:
     measured = HardBound.measured([[20.0] * 40] * NUM_RANKS, BYTES, 10.0)
     options = {"least_wait_ratio": 0.01, "most_wait_ratio": 0.5, "wait_floor_ms": 0.1, **limits}
-    return Adaptation(bound or measured, NUM_RANKS, **options)  # type: ignore[arg-type]
+    return Adaptation(bound or measured, NUM_RANKS, **options)
 
 
 def stage(took_ms: float, bound_ms: float, announced_ms: float | None = None, lost: int = 0) -> StageSeen:
@@ -244,6 +245,43 @@ def test_what_waits_for_a_rank_that_is_away_says_nothing_about_the_usual_time() 
     # When it is back, all say once what it took without it.
     made.observe(KEY, (stage(15.0, 20.0, 20.0),) * 2, 0.0, ALL_ARRIVED)
     assert made.timing(KEY).limit_ms == before
+
+
+def silent(stages: tuple[StageSeen, StageSeen]) -> tuple[StageSeen, StageSeen]:
+    contributions, results = (dataclasses.replace(each, somebody_was_silent=True) for each in stages)
+    return contributions, results
+
+
+def test_however_often_a_host_freezes_the_usual_time_is_that_of_the_other_operations() -> None:
+    """With eight hosts every eighth operation meets a freeze: as many as would pass for a long tail."""
+    made, bounds_ms = adaptation(), []
+    for operation in range(200):
+        timing = made.timing(KEY)
+        bounds_ms.append(timing.stage_ms)
+        frozen, after_frozen = operation % 8 == 0, operation % 8 == 1
+        took_ms = timing.stage_ms if frozen else 10.0
+        seen = (stage(took_ms, timing.stage_ms, bounds_ms[-2] if after_frozen else 10.0),) * 2
+        made.observe(KEY, silent(seen) if frozen else seen, 0.0, ALL_ARRIVED)
+    assert made.timing(KEY).limit_ms == LimitMs.of(ROOM * 20.0, 20.0)
+    assert made.t_b_ms == pytest.approx(14.0), "1.4 usual stages, however long the frozen ones were"
+
+
+def test_a_host_that_freezes_in_every_operation_is_not_another_network() -> None:
+    made = adaptation()
+    for _ in range(20):
+        made.observe(KEY, (stage(10.0, 20.0, 10.0),) * 2, 0.0, ALL_ARRIVED)
+    limit, bound = made.timing(KEY).limit_ms, made.bound
+    cut = dataclasses.replace(stage(10.0, 20.0, 10.0), end="limit")
+    for _ in range(200):
+        made.observe(KEY, silent((cut, stage(20.0, 20.0, 10.0))), 0.0, ALL_ARRIVED)
+    assert limit.whole
+    assert made.timing(KEY).limit_ms == limit
+    assert made.bound is bound
+
+
+def test_what_the_warm_up_took_is_usual_from_the_first_operation_on() -> None:
+    assert adaptation(operations_ms=[30.0] * 20).timing(KEY).limit_ms == LimitMs.of(ROOM * 30.0, 30.0)
+    assert adaptation(operations_ms=[30.0] * 5).timing(KEY).limit_ms == LimitMs(), "too few of them say anything"
 
 
 def test_what_the_limit_cuts_off_does_not_narrow_the_bound() -> None:

@@ -28,6 +28,7 @@ struct FakeOutbox final : Outbox {
   std::vector<Time> last_heard = std::vector<Time>(16, -1);  // of anything but this operation
   std::vector<Time> unanswered = std::vector<Time>(16, never);
   std::vector<Time> answered_again = std::vector<Time>(16, never);
+  std::vector<Duration> silences = std::vector<Duration>(16, 0);
   std::vector<bool> wanting = std::vector<bool>(16, true);  // results
   std::vector<bool> coming_back = std::vector<bool>(16, false);
   std::map<std::uint16_t, bool> parts;  // who took part, as the operation said at its end
@@ -62,6 +63,7 @@ struct FakeOutbox final : Outbox {
   bool heard_since(std::uint16_t peer, Time then) const override { return last_heard[peer] >= then; }
   Time unanswered_since(std::uint16_t peer) const override { return unanswered[peer]; }
   Time answered_again_at(std::uint16_t peer, Duration) const override { return answered_again[peer]; }
+  Duration silence_since(Time, std::uint16_t peer, Time) const override { return silences[peer]; }
   void note_part(Time, std::uint16_t peer, bool took_part, Duration) override { parts[peer] = took_part; }
   bool is_coming_back(std::uint16_t peer) const override { return coming_back[peer]; }
   bool wants_results(std::uint16_t peer, std::uint32_t) const override { return wanting[peer]; }

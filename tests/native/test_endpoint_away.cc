@@ -38,6 +38,9 @@ struct Job {
     return network.reports[0].back().elapsed;
   }
 
+  // As rank 0 saw it in the last operation.
+  Duration silence_of(std::uint16_t rank) { return network.reports[0].back().peers[rank].silence; }
+
   // Nothing comes from this rank, and nothing gets there.
   void cut_off(std::uint16_t rank) {
     network.filter = [rank](std::uint16_t from, std::uint16_t to, Bytes&) { return from != rank && to != rank; };
@@ -93,6 +96,33 @@ HF_CASE(one_that_is_only_late_is_waited_for) {
   Job job;
   job.take(num_ranks);
   for (int i = 0; i < 3; ++i) HF_CHECK(job.take(3, 10 * millisecond) >= deadline / 2);
+  HF_EQUAL(job.silence_of(3), Duration{0});  // it has answered all the time
+}
+
+HF_CASE(an_operation_tells_how_long_a_rank_was_silent_in_it) {
+  Job job;
+  job.take(num_ranks);
+  HF_EQUAL(job.silence_of(3), Duration{0});
+  job.cut_off(3);
+  const Duration waited = job.take(3);
+  HF_CHECK(job.silence_of(3) > waited - 5 * millisecond && job.silence_of(3) <= waited);
+  HF_EQUAL(job.silence_of(2), Duration{0});
+  const Duration next = job.take(3);  // of the silence, which goes on, what fell into this one
+  HF_CHECK(job.silence_of(3) > 0 && job.silence_of(3) <= next);
+  job.reconnect();
+  job.network.run_for(second);
+  job.network[3].skip_to(job.network.now, job.network[0].next_operation());
+  job.take(num_ranks);
+  HF_EQUAL(job.silence_of(3), Duration{0});
+}
+
+// On a long road nothing comes sooner than in a round trip.
+HF_CASE(a_round_trip_is_no_silence) {
+  Job job;
+  job.network.delay = 30 * millisecond;
+  job.take(num_ranks, second);
+  job.take(num_ranks, second);
+  for (std::uint16_t rank = 1; rank < num_ranks; ++rank) HF_EQUAL(job.silence_of(rank), Duration{0});
 }
 
 HF_TEST_MAIN

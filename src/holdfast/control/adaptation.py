@@ -6,7 +6,7 @@ early, the samples to announce to the peers, and how many senders this rank is w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from holdfast.control.bound_margin import BoundMargin
@@ -59,6 +59,9 @@ class StageSeen:
     """Nobody waited for them."""
     before_call: bool = False
     """It was over when this rank called: how long it lasted was not the network's doing."""
+    somebody_was_silent: bool = False
+    """In this operation a living peer answered nothing for longer than hosts and roads take: it stood still, or was cut
+    off."""
 
     @property
     def received(self) -> int:
@@ -86,11 +89,13 @@ class StageSeen:
 
     @property
     def tells_pace(self) -> bool:
-        """Every living sender had something to say, and this rank was there to hear it."""
+        """Every living sender had something to say all the time, and this rank was there to hear it."""
         expected = [
             peer for peer, elements in self.expected_by_peer.items() if elements and peer not in self.dead_peers
         ]
-        return bool(expected) and not self.before_call and all(self.received_by_peer[peer] > 0 for peer in expected)
+        if self.before_call or self.somebody_was_silent:
+            return False
+        return bool(expected) and all(self.received_by_peer[peer] > 0 for peer in expected)
 
 
 @dataclass(frozen=True)
@@ -126,9 +131,11 @@ class Adaptation:
         repair_grace_ratio: float = 0.0,
         most_credit: int = 0,
         limits_operations: bool = True,
+        operations_ms: Iterable[float] = (),
     ) -> None:
         """`repair_grace_ratio`: a share of t_C. `most_credit` 0: as many as there are. `limits_operations`: False where
-        stages are more than two, and a rank passes on what it is sent."""
+        stages are more than two, and a rank passes on what it is sent. `operations_ms`: what the slowest rank took for
+        operations of the bound's size so far."""
         self.bound = bound
         self._early_wait = EarlyWait(least_wait_ratio, most_wait_ratio, wait_floor_ms)
         self._repair_grace_ratio = repair_grace_ratio
@@ -138,7 +145,10 @@ class Adaptation:
         self._margin = BoundMargin(bound.t_b_ms, bound.floor_ms)
         self._limits_operations = limits_operations
         self._limit = OperationLimit()
+        for took_ms in operations_ms:
+            self._limit.observe([took_ms])
         self._limit_of_last = LimitMs()
+        self._silence_before = False  # in the operation that the next announcements are about
         self._change = NetworkChange()
         self._recalibration: Recalibration | None = None
 
@@ -227,7 +237,7 @@ class Adaptation:
         if self._recalibration is None:
             self._observe_margin(stages)
             self._observe_limit(stages, announced_ms)
-            hit_bound = any(stage.end == "bound" for stage in stages)
+            hit_bound = any(stage.end == "bound" and not stage.somebody_was_silent for stage in stages)
             t_c_ms = sum(early.t_c_ms for early in bucket.early)
             if self._change.observe(hit_bound=hit_bound, t_c_ms=t_c_ms) is not None:
                 self._recalibration = Recalibration(self._change.explain())
@@ -242,6 +252,8 @@ class Adaptation:
             return  # what is left of the results then is short, and says nothing about the contributions
         if any(stage.end == "limit" for stage in stages):
             return  # what was cut off before t_B could do it says nothing about t_B
+        if stages[0].somebody_was_silent:
+            return
         self._margin.observe_absence(absent=not stages[0].tells_pace)
         if not stages[0].tells_pace:
             return
@@ -250,9 +262,11 @@ class Adaptation:
                 self._margin.observe(index, elapsed_ms=stage.elapsed_ms, cut_ratio=stage.cut_ratio)
 
     def _observe_limit(self, stages: Sequence[StageSeen], announced_ms: tuple[float, float]) -> None:
-        # Also for want of a rank that says nothing: one that is away is so once, and one that calls late is so again.
-        self._limit.observe_end(cut=any(stage.end == "limit" for stage in stages))
-        if not announced_ms[0] or not all(stage.tells_pace for stage in stages):
+        # Also for want of a rank that has nothing to say yet: one that calls late does so again. One that was silent does not.
+        silent = stages[0].somebody_was_silent
+        self._limit.observe_end(cut=not silent and any(stage.end == "limit" for stage in stages))
+        silence_before, self._silence_before = self._silence_before, silent
+        if silence_before or not announced_ms[0] or not all(stage.tells_pace for stage in stages):
             return
         by_peer = zip(*(stage.samples_ms for stage in stages), strict=True)
         took_ms = [contributions + (results or 0.0) for contributions, results in by_peer if contributions]

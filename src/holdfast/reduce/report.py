@@ -20,6 +20,7 @@ def stages_seen(report: _native.OperationReport, own_rank: int) -> tuple[StageSe
     """Contributions and results, as control wants to know them."""
     peers = _others(report, own_rank)
     dead = frozenset(rank for rank, peer in peers.items() if not peer.alive)
+    silent = somebody_was_silent(report, own_rank)
     contributions = StageSeen(
         cast(StageClosed, report.contributions_end.name),
         report.contributions_s * 1e3,
@@ -28,6 +29,7 @@ def stages_seen(report: _native.OperationReport, own_rank: int) -> tuple[StageSe
         [peer.contributions_sample_us / 1e3 or None for peer in peers.values()],
         dead_peers=dead,
         before_call=report.waited_for_call_s >= report.contributions_s,
+        somebody_was_silent=silent,
     )
     results = StageSeen(
         cast(StageClosed, report.results_end.name),
@@ -36,12 +38,18 @@ def stages_seen(report: _native.OperationReport, own_rank: int) -> tuple[StageSe
         {rank: peer.result_size for rank, peer in peers.items()},
         [peer.results_sample_us / 1e3 or None for peer in peers.values()],
         dead_peers=dead,
+        somebody_was_silent=silent,
     )
     return contributions, results
 
 
 def _others(report: _native.OperationReport, own_rank: int) -> dict[int, _native.PeerReport]:
     return {rank: peer for rank, peer in enumerate(report.peers) if rank != own_rank}
+
+
+def somebody_was_silent(report: _native.OperationReport, own_rank: int) -> bool:
+    """A living peer, for longer than hosts and roads take."""
+    return any(peer.alive and peer.silence_s > 0 for peer in _others(report, own_rank).values())
 
 
 def stage_times_ms(outcome: Outcome) -> tuple[float, float]:

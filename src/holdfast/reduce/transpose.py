@@ -28,10 +28,10 @@ from holdfast.reduce.report import (
     late_ratio,
     outcome_of,
     raise_for_status,
-    stage_times_ms,
     stages_seen,
 )
 from holdfast.reduce.view_exchange import ViewExchange, by_rank
+from holdfast.reduce.warm_up import WarmUpTimes, measured
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class TransposeAllReduce:
         self._adaptation: Adaptation | None = None
         self._seen: list[tuple[Pending, _native.OperationReport]] = []  # ended, and nothing learnt of them yet
         self._warmup: dict[int, Pending] = {}  # started and not yet finished
-        self._warmup_stages_ms: dict[int, list[float]] = {}  # by bytes
+        self._warmup_times = WarmUpTimes()
         self._num_warmup_started: Counter[int] = Counter()  # by bytes
         self._credit = 0
         self._duty_bound_ms = 0.0
@@ -253,7 +253,7 @@ class TransposeAllReduce:
         raise_for_status(report, pending)
         outcome = outcome_of(report, pending, self.link.rank, with_counted=self.config.loss_feedback)
         if warming_up:
-            self._warmup_stages_ms.setdefault(outcome.num_bytes, []).extend(stage_times_ms(outcome))
+            self._warmup_times.add(outcome, report)
         elif not pending.exact:
             self._seen.append((pending, report))
         return outcome
@@ -273,13 +273,11 @@ class TransposeAllReduce:
             self._finished[pending.operation] = self._finish(pending)
         largest = self._largest_that_comes_again()
         assert largest is not None  # it was measured
-        own_ms = self._warmup_stages_ms.get(largest, [])
-        count = 2 * self.config.warmup_operations
-        # A rank that could not finish all of its operations says so with fewer times than expected.
-        by_rank = self._exchange([*own_ms[:count], *([-1.0] * (count - len(own_ms)))])
-        measured = [[ms for ms in of_rank if ms >= 0] for of_rank in by_rank]
-        if any(measured):
-            self.adopt(HardBound.measured(measured, largest, self.config.deadline_floor_ms / 2))
+        told = self._exchange(self._warmup_times.to_exchange(largest, self.config.warmup_operations))
+        found = measured(told)
+        if any(found.stages_ms):
+            bound = HardBound.measured(found.stages_ms, largest, self.config.deadline_floor_ms / 2)
+            self.adopt(bound, found.operations_ms)
         else:
             self.adopt(HardBound.unmeasured(self.config.exact_deadline_ms))
 
@@ -359,7 +357,8 @@ class TransposeAllReduce:
         if new_bound or new_credit or bound_moved:
             self._publish(adaptation)
 
-    def adopt(self, bound: HardBound) -> None:
+    def adopt(self, bound: HardBound, operations_ms: Sequence[float] = ()) -> None:
+        """`operations_ms`: what operations of the bound's size took, if that is known."""
         self._learn_seen()
         self._adaptation = Adaptation(
             bound,
@@ -370,6 +369,7 @@ class TransposeAllReduce:
             repair_grace_ratio=self.config.repair_grace_ratio,
             most_credit=self.config.credit,
             limits_operations=self.link.agreement.num_groups == 1,
+            operations_ms=operations_ms,
         )
         self._publish(self._adaptation)
         if self.link.num_ranks > 1:
