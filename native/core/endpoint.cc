@@ -318,8 +318,9 @@ bool Endpoint::fill(Time now, TransmitBatch& batch, std::uint64_t card_queue_byt
   const CardUse card = card_use(card_queue_bytes);
   for (const std::uint16_t peer : sending_order_.peers([this](auto peer) { return paths_[peer]->has_chunk(); })) {
     if (!paths_[peer]->fill(now, batch, card)) continue;
-    if (!paths_[peer]->rate().same_host()) card_rate_.on_sent(batch.total_bytes);
-    sending_order_.has_sent(peer, batch.total_bytes);
+    const std::uint64_t through_card = paths_[peer]->rate().same_host() ? 0 : batch.total_bytes;
+    card_rate_.on_sent(through_card);
+    sending_order_.has_sent(peer, through_card);
     forward_path_events(now, peer);
     return true;
   }

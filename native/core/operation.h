@@ -114,7 +114,7 @@ class Outbox {
   virtual Time unanswered_since(std::uint16_t peer) const = 0;
   // When it was last heard again after it had owed an answer for so long; never: it was not.
   virtual Time answered_again_at(std::uint16_t peer, Duration silence) const = 0;
-  // For how long it has owed an answer since then; 0: never for so long that it was away.
+  // For how long it last owed an answer, since then; 0: never for so long that it, or this rank, stood still.
   virtual Duration silence_since(Time now, std::uint16_t peer, Time then) const = 0;
   // An operation whose stages were bounded so has ended: did this peer take part in it?
   virtual void note_part(Time now, std::uint16_t peer, bool took_part, Duration stage_bound) = 0;

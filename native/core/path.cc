@@ -117,8 +117,8 @@ std::optional<Drop> Path::on_ack(Time now, std::span<const std::uint8_t> payload
   return std::nullopt;
 }
 
-// What is lost of that says nothing about ports that are too full: a host stood still, and what had gathered for it
-// came all at once when it went on.
+// Or before. What is lost of that says nothing about ports that are too full: a host stood still, and what had gathered
+// for it came all at once when it went on.
 bool Path::was_sent_into_silence(const SentPacket& packet) const {
   return answered_again_at_ != never && packet.sent_at < answered_again_at_;
 }
@@ -133,15 +133,15 @@ void Path::settle(Time now) {
   std::size_t num_lost_on_the_way = 0;
   for (const SentPacket& packet : settled_.lost) {
     ++counters_.packets_lost;
-    rate_.on_lost(packet.bytes);
     if (!was_sent_into_silence(packet)) {
       ++num_lost_on_the_way;
+      rate_.on_lost(packet.bytes);
       pacer_.burst_size().on_lost(packet.sent_at);
     }
     OutgoingMessage* message = find(packet.message);
     if (message != nullptr && !packet.is_end) message->lost({packet.offset, packet.offset + packet.count});
   }
-  pacer_.burst_size().on_settled(now, settled_.acknowledged.size() + settled_.lost.size());
+  pacer_.burst_size().on_settled(now, settled_.acknowledged.size() + num_lost_on_the_way);
   // Between processes of one host there is no port that could overflow.
   if (!settings_.same_host) queue_->on_settled(settled_.acknowledged.size(), num_lost_on_the_way);
   sweep_finished();

@@ -2,6 +2,7 @@
 // waiting to go. All deliveries share it, so there is one controller per path.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -105,13 +106,16 @@ class Path {
 
   PeerState state() const { return state_; }
   bool has_messages() const { return !messages_.empty(); }
-  bool has_chunk() const { return next_with_chunk() != nullptr; }  // of a message that could leave now or later
+  // Of a message, that could leave now or later.
+  bool has_chunk() const {
+    return std::any_of(messages_.begin(), messages_.end(), [](const auto& message) { return message.has_chunk(); });
+  }
   Time last_heard() const { return last_heard_; }
   // What was sent asks for acks: since when the peer owes one and nothing at all has come from it. Never: it owes none.
   Time unanswered_since() const;
   // When it was last heard again after it had owed an answer for so long; never: it was not.
   Time answered_again_at(Duration silence) const { return last_silence_ >= silence ? answered_again_at_ : never; }
-  // The longest since then, or what of it was after that; 0: there was none that was longer than hosts and roads take.
+  // For how long, since then, it was silent last; 0: for no longer than hosts and roads take.
   Duration silence_since(Time now, Time then) const;
   std::uint8_t peer_credit() const { return peer_credit_; }
   void advertise_credit(std::uint8_t credit) { own_credit_ = credit; }

@@ -47,7 +47,7 @@ struct PeerReport {
   ArrivalSpan contribution_arrived;
   ArrivalSpan result_arrived;
   bool alive = true;
-  Duration silence = 0;                       // that it owed an answer while the operation was open; 0: not for long
+  Duration silence = 0;                       // of the operation, while it owed an answer; 0: never for long
   std::uint32_t contributions_sample_us = 0;  // what the stage took this peer the last time; 0: it has not said
   std::uint32_t results_sample_us = 0;
 };

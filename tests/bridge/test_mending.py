@@ -101,6 +101,25 @@ def test_many_are_asked_until_nobody_has_more_than_was_sent() -> None:
     assert len(mending.next_to_ask(3, OWN, SMALL)) == 4
 
 
+def test_if_all_that_were_asked_for_a_portion_refuse_the_others_are_asked_in_their_place() -> None:
+    """Else nobody would learn that all are in doubt, and settle it."""
+    mending = was_away(64)
+    for _ in range(10):
+        mending.was_disturbed()
+    asked = set(mending.next_to_ask(5, OWN, LARGE))
+    assert len(asked) < 63
+    while found := set(mending.next_to_ask(5, OWN, LARGE)):
+        asked |= found
+    assert len(asked) < 63, "one of them may still answer"
+    for rank in sorted(asked):
+        mending.refused[rank] = refusal(5)
+    while found := set(mending.next_to_ask(5, OWN, LARGE)):
+        assert found.isdisjoint(asked)
+        asked |= found
+        mending.refused.update(dict.fromkeys(found, refusal(5)))
+    assert asked == set(range(1, 64))
+
+
 @pytest.mark.parametrize(("num_judged", "num_refused", "asks_many"), [(0, 0, True), (1, 0, True), (2, 0, True),
                                                                       (3, 0, False), (1, 2, False), (0, 4, True)])  # fmt: skip
 def test_most_must_have_answered_before_one_is_asked_again(num_judged: int, num_refused: int, asks_many: bool) -> None:

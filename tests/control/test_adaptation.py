@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -247,41 +248,58 @@ def test_what_waits_for_a_rank_that_is_away_says_nothing_about_the_usual_time() 
     assert made.timing(KEY).limit_ms == before
 
 
-def silent(stages: tuple[StageSeen, StageSeen]) -> tuple[StageSeen, StageSeen]:
+def silent(stages: Sequence[StageSeen]) -> tuple[StageSeen, StageSeen]:
     contributions, results = (dataclasses.replace(each, somebody_was_silent=True) for each in stages)
     return contributions, results
 
 
-def test_however_often_a_host_freezes_the_usual_time_is_that_of_the_other_operations() -> None:
-    """With eight hosts every eighth operation meets a freeze: as many as would pass for a long tail."""
-    made, bounds_ms = adaptation(), []
-    for operation in range(200):
+def run_freezing(
+    made: Adaptation, freezes: Callable[[int], bool], num_operations: int, frozen_ms: float = 1e9
+) -> list[float]:
+    """Both stages of the others take 10 ms. As `reduce.transpose` does it, an operation announces what the one before the last
+    took; so do the others, who saw the same."""
+    announced, bounds_ms = [(0.0, 0.0)] * 2, []
+    for operation in range(num_operations):
         timing = made.timing(KEY)
+        announced.append(timing.samples_ms)
         bounds_ms.append(timing.stage_ms)
-        frozen, after_frozen = operation % 8 == 0, operation % 8 == 1
-        took_ms = timing.stage_ms if frozen else 10.0
-        seen = (stage(took_ms, timing.stage_ms, bounds_ms[-2] if after_frozen else 10.0),) * 2
-        made.observe(KEY, silent(seen) if frozen else seen, 0.0, ALL_ARRIVED)
+        told_ms = announced[-2]
+        took_ms = frozen_ms if freezes(operation) else 10.0
+        contributions, results = (stage(took_ms, timing.stage_ms, ms or None) for ms in told_ms)
+        seen = (contributions, results)
+        made.observe(KEY, silent(seen) if freezes(operation) else seen, 0.0, ALL_ARRIVED, announced_ms=told_ms)
+    return bounds_ms
+
+
+@pytest.mark.parametrize("period", [3, 8])
+def test_however_often_a_host_freezes_the_usual_time_is_that_of_the_other_operations(period: int) -> None:
+    """With eight hosts every eighth operation meets a freeze: as many as would pass for a long tail."""
+    made = adaptation()
+    run_freezing(made, lambda operation: operation % period == 0, 300)
     assert made.timing(KEY).limit_ms == LimitMs.of(ROOM * 20.0, 20.0)
     assert made.t_b_ms == pytest.approx(14.0), "1.4 usual stages, however long the frozen ones were"
+    assert made.timing(KEY).early_wait_ms[0] == pytest.approx(1.0, abs=0.3), "of a t_C of 10 ms"
+    assert "0 were slow" in "".join(made.explain())
 
 
-def test_a_host_that_freezes_in_every_operation_is_not_another_network() -> None:
+def test_where_every_operation_has_a_silence_it_is_how_the_network_is() -> None:
     made = adaptation()
-    for _ in range(20):
-        made.observe(KEY, (stage(10.0, 20.0, 10.0),) * 2, 0.0, ALL_ARRIVED)
-    limit, bound = made.timing(KEY).limit_ms, made.bound
-    cut = dataclasses.replace(stage(10.0, 20.0, 10.0), end="limit")
-    for _ in range(200):
-        made.observe(KEY, silent((cut, stage(20.0, 20.0, 10.0))), 0.0, ALL_ARRIVED)
-    assert limit.whole
-    assert made.timing(KEY).limit_ms == limit
-    assert made.bound is bound
+    bounds_ms = run_freezing(made, lambda _operation: True, 400, frozen_ms=45.0)
+    assert bounds_ms[30] == 20.0
+    assert made.t_b_ms > 40.0
+    assert "measured again" in made.bound.reason
 
 
 def test_what_the_warm_up_took_is_usual_from_the_first_operation_on() -> None:
     assert adaptation(operations_ms=[30.0] * 20).timing(KEY).limit_ms == LimitMs.of(ROOM * 30.0, 30.0)
     assert adaptation(operations_ms=[30.0] * 5).timing(KEY).limit_ms == LimitMs(), "too few of them say anything"
+
+
+def test_what_the_warm_up_took_is_forgotten_when_there_is_enough_else() -> None:
+    """In the warm-up other buckets went first, or ranks were late for their first steps."""
+    made = adaptation(operations_ms=[60.0] * 20)
+    run_freezing(made, lambda _operation: False, 30)
+    assert made.timing(KEY).limit_ms == LimitMs.of(ROOM * 20.0, 20.0)
 
 
 def test_what_the_limit_cuts_off_does_not_narrow_the_bound() -> None:

@@ -192,12 +192,13 @@ bool is_ack(const Bytes& datagram) { return datagram[1] == static_cast<std::uint
 double largest_leak(const Loss& loss, std::uint32_t seed, std::uint64_t& num_lost) {
   constexpr std::uint16_t num_ranks = 4;
   constexpr std::uint32_t count = 20'000;
-  Network network(num_ranks);
+  // Nobody is taken for dead for want of acks.
+  Network network(num_ranks, [](EndpointSettings& settings) { settings.silence_limit = 60 * second; });
   network.join();
   Parameters parameters;
-  parameters.t_b = 400 * millisecond;
+  parameters.t_b = 2 * second;
   parameters.t_c = 20 * millisecond;
-  parameters.repair_grace = 200 * millisecond;  // so that all results arrive
+  parameters.repair_grace = second;  // so that all results arrive, also when half of all acks are lost
   parameters.zero_fill = loss.zero_fill;
   for (const auto& rank : network.ranks) rank->publish(parameters);
   std::mt19937 random(seed);
@@ -212,9 +213,9 @@ double largest_leak(const Loss& loss, std::uint32_t seed, std::uint64_t& num_los
     }
     auto data = before;
     for (std::uint16_t rank = 0; rank < num_ranks; ++rank) {
-      network[rank].call(network.now, call_on(data[rank], Delivery::bounded));
+      network[rank].call(network.now, call_on(data[rank], Delivery::bounded, 4 * second));
     }
-    network.run_for(second);
+    network.run_for(5 * second);
     std::vector<double> leak(count, 0);
     for (std::uint16_t rank = 0; rank < num_ranks; ++rank) {
       const OperationReport& report = network.reports[rank].back();

@@ -51,6 +51,22 @@ def test_a_measured_bound_has_a_floor(run_ranks) -> None:
         assert "floor" in reason
 
 
+def limits_after_warm_up(member: Member) -> list[str]:
+    reducer = TransposeAllReduce(
+        member.join(warmup_operations=10, deadline_floor_ms=10_000.0, early_wait_floor_ms=2_000.0)
+    )
+    for seed in range(11):
+        reduce_once(reducer, gradient_of(member.rank, 1000, torch.float32, seed))
+    member.barrier()
+    return [line for line in reducer.explain() if line.startswith("limit")]
+
+
+def test_the_limit_of_operations_is_known_from_the_warm_up(run_ranks) -> None:
+    for (line,) in run_ranks(limits_after_warm_up, 2):
+        assert "both stages together last 10000.0 ms at most" in line
+        assert "until the last rank had the result it usually took" in line
+
+
 def warm_up_in_flight(member: Member) -> list[bool]:
     """As DDP does it: several buckets start before the first is waited for."""
     reducer = TransposeAllReduce(

@@ -61,11 +61,11 @@ class Mending:
 
     def next_to_ask(self, step: int, unavailable: Set[int], blocks: StateBlocks) -> Mapping[int, Portion]:
         """Who is asked for what, of those that have not refused; another time in the round only in place of those."""
-        if not self._asks_many:
+        if not self._asks_many or self._asked:
+            # One after the other: also, in the end, if all that were asked for a portion have refused.
             asked = referee_of(step, self._num_ranks, unavailable | self.refused.keys())
-            found = {} if asked is None else {asked: Portion()}
-        elif self._asked:
-            found = {}
+            waits = self._asks_many and not self._asked <= self.refused.keys()
+            found = {} if asked is None or waits else {asked: Portion()}
         else:
             others = [rank for rank in range(self._num_ranks) if rank not in unavailable]
             blocks_in_time = self.budget_bytes(blocks) * blocks.num_blocks // max(1, blocks.num_bytes)

@@ -22,6 +22,11 @@ LEAST_REPAIR_MS = 20.0
 NEGLIGIBLE_RATIO = 0.01
 """Of a bucket's bytes: what ranks agree on now and then is under way beside it, and changes nothing for it."""
 
+MOST_SILENT_RATIO = 0.5
+"""Of the operations: a host that freezes is not silent in more of them than it takes part in."""
+SILENCE_WEIGHT = 0.02
+"""Of the latest operation in that."""
+
 BucketKey = tuple[int, int]
 """Layout and bytes: what is the same bucket, whatever its index."""
 
@@ -89,13 +94,11 @@ class StageSeen:
 
     @property
     def tells_pace(self) -> bool:
-        """Every living sender had something to say all the time, and this rank was there to hear it."""
+        """Every living sender had something to say, and this rank was there to hear it."""
         expected = [
             peer for peer, elements in self.expected_by_peer.items() if elements and peer not in self.dead_peers
         ]
-        if self.before_call or self.somebody_was_silent:
-            return False
-        return bool(expected) and all(self.received_by_peer[peer] > 0 for peer in expected)
+        return bool(expected) and not self.before_call and all(self.received_by_peer[peer] > 0 for peer in expected)
 
 
 @dataclass(frozen=True)
@@ -144,11 +147,9 @@ class Adaptation:
         self._buckets: dict[BucketKey, _Bucket] = {}
         self._margin = BoundMargin(bound.t_b_ms, bound.floor_ms)
         self._limits_operations = limits_operations
-        self._limit = OperationLimit()
-        for took_ms in operations_ms:
-            self._limit.observe([took_ms])
+        self._limit = OperationLimit(operations_ms)
         self._limit_of_last = LimitMs()
-        self._silence_before = False  # in the operation that the next announcements are about
+        self._silent_ratio = 0.0
         self._change = NetworkChange()
         self._recalibration: Recalibration | None = None
 
@@ -197,20 +198,30 @@ class Adaptation:
         `announced_ms`: the samples that it was called with; None: what `timing` would have said just now."""
         stage_ms, contributions_ms = self._bounds_ms(key, bytes_ahead)
         bucket = self._buckets.setdefault(key, _Bucket(stage_ms))
-        samples = []
         if announced_ms is None:
             announced_ms = bucket.samples_ms
+        self._early_wait.observe(late_ratio)
+        cut_off = any(stage.end in ("limit", "bound") for stage in stages)
+        self._incast.observe(packets.lost_ratio, packets.expected, hit_bound=cut_off)
+        if self._stood_still(stages):
+            bucket.samples_ms = (0.0, 0.0)  # what it took is nobody's usual time, so nobody is told
+            return
+        samples = []
         for stage, bound_ms, early in zip(stages, (contributions_ms, stage_ms), bucket.early, strict=True):
             received, expected = stage.slowest if stage.end == "limit" else (stage.received, stage.expected)
             sample_ms = stage_sample_ms(stage.end, stage.elapsed_ms, bound_ms, received, expected)
             early.update(sample_ms, stage.samples_ms)
             samples.append(sample_ms)
         bucket.samples_ms = (samples[0], samples[1])
-        self._early_wait.observe(late_ratio)
-        cut_off = any(stage.end in ("limit", "bound") for stage in stages)
-        self._incast.observe(packets.lost_ratio, packets.expected, hit_bound=cut_off)
         if self._teaches(key, bytes_ahead):
             self._observe_change(bucket, stages, announced_ms)
+
+    def _stood_still(self, stages: Sequence[StageSeen]) -> bool:
+        """Somebody, in this operation, as happens now and then. Where it is the rule it is how this network, or these hosts,
+        are, and has to be learnt."""
+        silent = stages[0].somebody_was_silent
+        self._silent_ratio += SILENCE_WEIGHT * (silent - self._silent_ratio)
+        return silent and self._silent_ratio <= MOST_SILENT_RATIO
 
     def _teaches(self, key: BucketKey, bytes_ahead: int) -> bool:
         """Only the largest bucket, alone: small ones, between others, do not scale with their bytes."""
@@ -237,7 +248,7 @@ class Adaptation:
         if self._recalibration is None:
             self._observe_margin(stages)
             self._observe_limit(stages, announced_ms)
-            hit_bound = any(stage.end == "bound" and not stage.somebody_was_silent for stage in stages)
+            hit_bound = any(stage.end == "bound" for stage in stages)
             t_c_ms = sum(early.t_c_ms for early in bucket.early)
             if self._change.observe(hit_bound=hit_bound, t_c_ms=t_c_ms) is not None:
                 self._recalibration = Recalibration(self._change.explain())
@@ -252,8 +263,6 @@ class Adaptation:
             return  # what is left of the results then is short, and says nothing about the contributions
         if any(stage.end == "limit" for stage in stages):
             return  # what was cut off before t_B could do it says nothing about t_B
-        if stages[0].somebody_was_silent:
-            return
         self._margin.observe_absence(absent=not stages[0].tells_pace)
         if not stages[0].tells_pace:
             return
@@ -262,11 +271,9 @@ class Adaptation:
                 self._margin.observe(index, elapsed_ms=stage.elapsed_ms, cut_ratio=stage.cut_ratio)
 
     def _observe_limit(self, stages: Sequence[StageSeen], announced_ms: tuple[float, float]) -> None:
-        # Also for want of a rank that has nothing to say yet: one that calls late does so again. One that was silent does not.
-        silent = stages[0].somebody_was_silent
-        self._limit.observe_end(cut=not silent and any(stage.end == "limit" for stage in stages))
-        silence_before, self._silence_before = self._silence_before, silent
-        if silence_before or not announced_ms[0] or not all(stage.tells_pace for stage in stages):
+        # Also for want of a rank that says nothing: one that is away is so once, and one that calls late is so again.
+        self._limit.observe_end(cut=any(stage.end == "limit" for stage in stages))
+        if not announced_ms[0] or not all(stage.tells_pace for stage in stages):
             return
         by_peer = zip(*(stage.samples_ms for stage in stages), strict=True)
         took_ms = [contributions + (results or 0.0) for contributions, results in by_peer if contributions]

@@ -4,19 +4,19 @@ t_B bounds a stage, and two stages of that length are three times what an operat
 while contributions still arrive. So t_B ends what waits for a rank that is away, but it does not keep operations alike:
 where neighbours take a port for a while, one rank's results come in long after all others have theirs.
 
-The limit is what nineteen of twenty operations take until their last rank has the result, but at least ROOM and at most
-TAIL times what they usually take. What it cuts off is mostly the end of one rank's results, which is mended as after any
-loss. It is longer where more than one operation in ten would take longer still: a network whose tails are the rule keeps
-its tails and not its gaps. Each rank announces how long its
-stages took; one that was cut counts as long as its slowest sender would have taken at its pace. If several in a row are
-cut here, it is not a tail but another network, a neighbour that stays, or a rank that calls late from now on: what is
-usual is learnt anew, and only t_B holds meanwhile.
+The limit is what nineteen of twenty operations take until their last rank has the result, but at least ROOM and at most TAIL
+times what they usually take. What it cuts off is mostly the end of one rank's results, which is mended as after any loss. It is
+longer where more than one operation in ten would take longer still: a network whose tails are the rule keeps its tails and not
+its gaps. Each rank announces how long its stages took; one that was cut counts as long as its slowest sender would have taken
+at its pace. Operations during which a host stood still do not count, and those of the warm-up do until there are enough others. If several in a row are cut
+here, it is not a tail but another network, a neighbour that stays, or a rank that calls late from now on: what is usual is
+learnt anew, and only t_B holds meanwhile.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -58,38 +58,49 @@ class LimitMs:
 
 
 class OperationLimit:
-    def __init__(self) -> None:
+    def __init__(self, warm_up_ms: Iterable[float] = ()) -> None:
+        """`warm_up_ms`: what operations took that were not limited; it holds until enough have been that are."""
+        self._warm_up_ms = list(warm_up_ms)
         self._took_ms: deque[float] = deque(maxlen=REMEMBERED_OPERATIONS)
         self._num_cut_in_a_row = 0
         self.ms: float | None = None
         """None: not known yet."""
+        self._learn()
 
     def observe_end(self, *, cut: bool) -> None:
         """An operation has ended: at the limit, here?"""
         self._num_cut_in_a_row = self._num_cut_in_a_row + 1 if cut else 0
         if self._num_cut_in_a_row == CUT_IN_A_ROW:
             self._took_ms.clear()
+            self._warm_up_ms.clear()
             self._num_cut_in_a_row = 0
             self.ms = None
 
     def observe(self, announced_ms: Iterable[float]) -> None:
         """One operation to which every rank had something to say, and what the one before took each of them."""
         self._took_ms.append(max(announced_ms))
-        if len(self._took_ms) >= LEAST_OPERATIONS:
-            usual_ms = median(self._took_ms)
+        self._learn()
+
+    @property
+    def _known_ms(self) -> Sequence[float]:
+        return self._took_ms if len(self._took_ms) >= LEAST_OPERATIONS else self._warm_up_ms
+
+    def _learn(self) -> None:
+        if len(self._known_ms) >= LEAST_OPERATIONS:
+            usual_ms = median(self._known_ms)
             within_ms = max(ROOM * usual_ms, min(TAIL * usual_ms, self._percentile_ms(PERCENTILE)))
             self.ms = max(within_ms, self._percentile_ms(LONG_TAIL_PERCENTILE))
 
     def _percentile_ms(self, percentile: int) -> float:
-        return sorted(self._took_ms)[nearest_rank(percentile, len(self._took_ms))]
+        return sorted(self._known_ms)[nearest_rank(percentile, len(self._known_ms))]
 
     def of_operation(self, *, least_ms: float) -> LimitMs:
-        return LimitMs() if self.ms is None else LimitMs.of(max(least_ms, self.ms), median(self._took_ms))
+        return LimitMs() if self.ms is None else LimitMs.of(max(least_ms, self.ms), median(self._known_ms))
 
     def explain(self, *, least_ms: float) -> str:
         if self.ms is None:
             return "both stages together have no limit of their own yet"
-        limit, usual_ms = self.of_operation(least_ms=least_ms), median(self._took_ms)
+        limit, usual_ms = self.of_operation(least_ms=least_ms), median(self._known_ms)
         if self.ms < least_ms:
             why = f"the floor; until the last rank had the result it usually took {usual_ms:.1f} ms"
         elif self.ms in (ROOM * usual_ms, TAIL * usual_ms):
