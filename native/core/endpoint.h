@@ -85,8 +85,8 @@ class Endpoint final : private Outbox {
   Duration wakeup_spacing() const;
   // How much the network card should have waiting: enough to be busy, no more.
   std::uint64_t wanted_card_queue_bytes() const;
-  // Fills one batch for one peer with what may leave now. False: nothing more. `card_queue_bytes` is
-  // what the network card has waiting.
+  // Fills one batch for one peer with what may leave now. False: nothing more. `card_queue_bytes` is what the network
+  // card has waiting.
   bool fill(Time now, TransmitBatch& batch, std::uint64_t card_queue_bytes = 0);
 
   std::vector<OperationReport> take_reports() { return std::exchange(reports_, {}); }

@@ -8,9 +8,9 @@ The limit is what nineteen of twenty operations take until their last rank has t
 times what they usually take. What it cuts off is mostly the end of one rank's results, which is mended as after any loss. It is
 longer where more than one operation in ten would take longer still: a network whose tails are the rule keeps its tails and not
 its gaps. Each rank announces how long its stages took; one that was cut counts as long as its slowest sender would have taken
-at its pace. Operations during which a host stood still do not count, and those of the warm-up do until there are enough others. If several in a row are cut
-here, it is not a tail but another network, a neighbour that stays, or a rank that calls late from now on: what is usual is
-learnt anew, and only t_B holds meanwhile.
+at its pace. Operations during which a host stood still do not count, and those of the warm-up do until there are enough others.
+If several in a row are cut here, it is not a tail but another network, a neighbour that stays, or a rank that calls late from
+now on: what is usual is learnt anew, and only t_B holds meanwhile.
 """
 
 from __future__ import annotations
