@@ -249,6 +249,7 @@ void bind_engine(nb::module_& module) {
       .def_ro("total", &OperationReport::total)
       .def_ro("delivered", &OperationReport::delivered)
       .def_ro("expected", &OperationReport::expected)
+      .def_ro("narrow_elements", &OperationReport::narrow_elements)
       .def_ro("late_elements", &OperationReport::late_elements)
       .def_ro("datagrams_expected", &OperationReport::datagrams_expected)
       .def_ro("datagrams_received", &OperationReport::datagrams_received)
@@ -360,7 +361,8 @@ void bind_engine(nb::module_& module) {
           [](Engine& engine, std::uintptr_t data, std::uint32_t count, Format format, std::uint32_t layout, bool exact,
              double deadline_s, bool average, std::pair<double, double> early_wait_s,
              std::pair<std::uint32_t, std::uint32_t> samples_us, double repair_grace_s, double contributions_within_s,
-             std::tuple<double, double, double> limit_s, std::optional<std::uint32_t> number, bool between_groups) {
+             std::tuple<double, double, double> limit_s, std::optional<std::uint32_t> number, bool between_groups,
+             double narrow_behind_ratio) {
             if (format == Format::bytes) throw nb::value_error("an all-reduce needs a floating-point format");
             Call call;
             call.data = reinterpret_cast<std::uint8_t*>(data);
@@ -378,6 +380,7 @@ void bind_engine(nb::module_& module) {
             call.limit = {from_seconds(contributions), from_seconds(whole), from_seconds(results)};
             call.number = number;
             call.between_groups = between_groups;
+            call.narrow_behind_ratio = narrow_behind_ratio;
             const auto reactor = engine.reactor();
             const nb::gil_scoped_release released;
             return reactor->call(call);
@@ -385,7 +388,7 @@ void bind_engine(nb::module_& module) {
           nb::kw_only(), "data"_a, "count"_a, "format"_a, "layout"_a, "exact"_a, "deadline_s"_a, "average"_a,
           "early_wait_s"_a = std::pair(-1.0, -1.0), "samples_us"_a = std::pair(0u, 0u), "repair_grace_s"_a = -1.0,
           "contributions_within_s"_a = 0.0, "limit_s"_a = std::tuple(0.0, 0.0, 0.0), "number"_a = nb::none(),
-          "between_groups"_a = false,
+          "between_groups"_a = false, "narrow_behind_ratio"_a = 0.0,
           "Takes part in the next operation, in place, or in one that was reserved. The memory must stay until the "
           "operation is reported.")
       .def(

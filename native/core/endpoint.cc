@@ -246,7 +246,7 @@ std::optional<Drop> Endpoint::dispatch(Time now, const Header& header, std::span
     case PacketType::bye: paths_[header.sender]->on_bye(); return std::nullopt;
     default: break;
   }
-  if (header.type == PacketType::packed) return unpack_to_operation(now, header, payload);
+  if (is_packed(header.type)) return unpack_to_operation(now, header, payload);
   if (header.stage != Stage::note) return to_operation(now, header, payload);
   NoteInbox& inbox = inboxes_[header.sender];
   const auto drop = inbox.on_packet(header, payload);
@@ -266,14 +266,22 @@ void Endpoint::stop_unwanted_results(Time now, std::uint16_t peer, std::uint32_t
   }
 }
 
-// From here on packed elements are like any others.
+// From here on packed elements are like any others, and narrow ones are float32.
 std::optional<Drop> Endpoint::unpack_to_operation(Time now, Header header, std::span<const std::uint8_t> payload) {
   if (header.packed_elements > max_packing_ratio * chunk_elements(header.format)) return Drop::malformed;
-  const std::size_t num_bytes = header.packed_elements * element_bytes(header.format);
-  if (unpacked_.size() < num_bytes) unpacked_.resize(num_bytes);
-  if (!kernels::unpack(header.format, unpacked_.data(), header.packed_elements, payload)) return Drop::malformed;
-  header.type = PacketType::data;
-  header.packed_elements = 0;
+  const std::size_t count = header.packed_elements;
+  const std::size_t num_bytes = count * element_bytes(header.format);
+  const bool narrow = header.type == PacketType::narrow;
+  const Format packed_as = narrow ? Format::bf16 : header.format;
+  unpacked_.resize(std::max(unpacked_.size(), num_bytes + count * (narrow ? element_bytes(packed_as) : 0)));
+  std::uint8_t* unpacked = unpacked_.data() + (narrow ? num_bytes : 0);
+  if (!kernels::unpack(packed_as, unpacked, count, payload)) return Drop::malformed;
+  if (narrow) {
+    kernels::cast(header.format, unpacked_.data(), packed_as, unpacked, count);
+  } else {
+    header.type = PacketType::data;
+    header.packed_elements = 0;
+  }
   return to_operation(now, header, std::span(unpacked_).first(num_bytes));
 }
 

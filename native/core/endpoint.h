@@ -120,6 +120,7 @@ class Endpoint final : private Outbox {
   void cancel(std::uint16_t peer, std::uint32_t message) override;
   std::uint32_t chunk_elements(Format format) const override;
   bool is_alive(std::uint16_t peer) const override;
+  bool is_on_this_host(std::uint16_t peer) const override { return paths_[peer]->rate().same_host(); }
   bool heard_since(std::uint16_t peer, Time then) const override { return paths_[peer]->last_heard() >= then; }
   Time unanswered_since(std::uint16_t peer) const override { return paths_[peer]->unanswered_since(); }
   Time answered_again_at(std::uint16_t peer, Duration silence) const override {

@@ -107,6 +107,7 @@ void Operation::on_call(Time now, const Call& call) {
     return;
   }
   if (!call_.gaps.empty() && contributions_end_ == StageEnd::open) sum_.own_lacks(within(own_shard_, call_.gaps));
+  start_narrowing();
   continue_turns(Stage::contribution);
   stream_results({0, own_shard_.size()});
   progress(now);
@@ -166,7 +167,7 @@ std::optional<Drop> Operation::note_conflict(Time now, std::uint16_t sender) {
 std::optional<Drop> Operation::place_contribution(Time now, const Header& header,
                                                   std::span<const std::uint8_t> payload) {
   Peer& peer = peers_[header.sender];
-  if (header.type == PacketType::data) {
+  if (carries_elements(header.type)) {
     const std::uint32_t count = covered_elements(header, payload.size());
     const std::uint32_t begin = header.offset - own_shard_.begin;
     if (header.offset < own_shard_.begin || !contributed_by(header.sender).fits(begin, count)) return Drop::misplaced;
@@ -178,12 +179,19 @@ std::optional<Drop> Operation::place_contribution(Time now, const Header& header
       early_bytes_ += bytes;
     }
     const std::uint16_t place = part_.team.place_of(header.sender);
-    if (sum_.add(place, begin, count, payload.data(), lacking) == 0) return Drop::duplicate;
+    const std::uint32_t added = sum_.add(place, begin, count, payload.data(), lacking);
+    if (added == 0) return Drop::duplicate;
+    count_narrow(header, added);
+    if (narrowing_ && header.type == PacketType::narrow) narrowing_->on_narrow_contribution({begin, begin + count});
     last_contribution_at_ = now;
     stream_results({begin, begin + count});
   }
   note_progress(now, header, peer.of_contribution);
   return std::nullopt;
+}
+
+void Operation::count_narrow(const Header& header, std::uint32_t elements) {
+  if (header.type == PacketType::narrow) report_.narrow_elements += elements;
 }
 
 std::optional<Drop> Operation::place_result(Time now, const Header& header, std::span<const std::uint8_t> payload) {
@@ -194,11 +202,11 @@ std::optional<Drop> Operation::place_result(Time now, const Header& header, std:
     if (header.offset < peer.shard.begin || !peer.result.fits(begin, count)) return Drop::misplaced;
     // The owner may lack some contributions but never all of them: that would be a hole.
     const bool lacks_all = header.missing > std::uint64_t{count} * (num_ranks_ - 1u);
-    if (header.type == PacketType::data && lacks_all) return Drop::malformed;
+    if (carries_elements(header.type) && lacks_all) return Drop::malformed;
     // The owner of an exact sum closes it with everything or not at all.
     const bool lacks_any = header.type == PacketType::hole || header.missing != 0;
     if (lacks_any && identity_.delivery == Delivery::exact) return Drop::malformed;
-    const bool has_gap = between_groups() && header.type == PacketType::data && header.missing != 0;
+    const bool has_gap = between_groups() && carries_elements(header.type) && header.missing != 0;
     if (has_gap && header.missing % count != 0) return Drop::malformed;
     if (!called_ && !hold_results_early()) return Drop::early_over_cap;
     // Once the owner has closed its sum, what is still to be sent of the own contribution would come too late. Before
@@ -223,7 +231,8 @@ std::optional<Drop> Operation::place_result(Time now, const Header& header, std:
       }
     });
     if (added == 0) return Drop::duplicate;
-    if (header.type == PacketType::data) {
+    count_narrow(header, added);
+    if (carries_elements(header.type)) {
       peer.delivered += std::uint64_t{added} * num_ranks_ - std::uint64_t{header.missing} * added / count;
       // What is missing may be spread unevenly: then some element lacks less than the mean.
       peer.contributors = std::max(peer.contributors, num_ranks_ - header.missing / count);
@@ -239,7 +248,7 @@ std::optional<Drop> Operation::place_result(Time now, const Header& header, std:
 void Operation::note_counted(ElementRange range, const Header& header, std::uint32_t missing_per_element) {
   if (part_.kind != Part::Kind::whole) return;
   float times = 0;
-  if (header.type == PacketType::data && !header.without_receiver) {
+  if (carries_elements(header.type) && !header.without_receiver) {
     if (parameters_.zero_fill) return;
     // The weights of ShardSum::combine, times all ranks.
     const std::uint32_t sharing = header.without_owner ? num_ranks_ : num_ranks_ - 1u;

@@ -73,6 +73,9 @@ struct Call {
   Duration contributions_within = 0;
   TimeLimit limit;
   bool average = true;  // else the sum
+  // Of float32 elements: what a path has still to carry goes in sixteen bits while it lacks more than this share of
+  // all, compared with the furthest. 0: never. Not where results must not depend on who was late (`deterministic`).
+  double narrow_behind_ratio = 0;
   StageTiming contributions;
   StageTiming results;
   Duration repair_grace = -1;  // for this bucket; negative: as the parameters say
@@ -108,6 +111,7 @@ class Outbox {
   // What fits one datagram, unpacked.
   virtual std::uint32_t chunk_elements(Format format) const = 0;
   virtual bool is_alive(std::uint16_t peer) const = 0;
+  virtual bool is_on_this_host(std::uint16_t peer) const = 0;
   // Has anything at all come from this peer since then?
   virtual bool heard_since(std::uint16_t peer, Time then) const = 0;
   // Since when it owes an answer to what was sent to it, and has not been heard at all; never: it owes none.
@@ -284,6 +288,8 @@ class Operation {
   void announce_identity();
   void send_contribution(std::uint16_t peer);
   void send_result(std::uint16_t peer);
+  void start_narrowing();
+  void count_narrow(const Header& header, std::uint32_t elements);
   std::vector<ElementRange> not_contributed_by(std::uint16_t peer) const;
   const Division& division_of(const Identity& identity, const Parameters& parameters) const;
   static bool encoded_by(const Identity& identity, const Parameters& parameters) {
@@ -366,6 +372,7 @@ class Operation {
   std::vector<Gap> result_gaps_;  // between groups only, where each packet says it of every element
   Turns contribution_turns_;
   Turns result_turns_;
+  std::shared_ptr<Narrowing> narrowing_;  // null: what this rank sends keeps all its bits
 
   OperationReport report_;
 };

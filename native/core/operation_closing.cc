@@ -200,7 +200,9 @@ void Operation::publish_own_result(Time now) {
   own_result_at_ = now;
   if (called_ && !ended_ && own_result_.elements) {
     const std::size_t size = element_bytes(identity_.format);
-    std::memcpy(call_.data + own_shard_.begin * size, own_result_.elements.get(), own_shard_.size() * size);
+    std::uint8_t* callers = call_.data + own_shard_.begin * size;
+    std::memcpy(callers, own_result_.elements.get(), own_shard_.size() * size);
+    if (narrowing_) narrowing_->set_callers_results(callers);
   }
   for (const std::uint16_t peer : part_.team) {
     const std::uint32_t message = peers_[peer].result_sending.message;
@@ -239,6 +241,7 @@ void Operation::fail(Time now, Status status, std::vector<std::uint16_t> culprit
 // From here on the caller's memory belongs to the caller again.
 void Operation::end(Time now) {
   ended_ = true;
+  if (narrowing_) narrowing_->set_callers_results(nullptr);
   for (const std::uint16_t peer : part_.team) {
     stop_sending(peer, peers_[peer].contribution_sending, contribution_turns_);
   }

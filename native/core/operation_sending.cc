@@ -34,6 +34,25 @@ void Operation::continue_turns(Stage stage) {
   }
 }
 
+// Two large bursts: paths take turns, so a burst is nothing that one is behind by.
+constexpr std::uint32_t least_packets_behind = 22;
+
+void Operation::start_narrowing() {
+  // What went to somebody before the own call has all its bits, and nobody here knows how far it has come.
+  const bool begun = result_turns_.started != 0 || own_result_at_ != never;
+  const bool alike = identity_.format == Format::f32 && identity_.delivery == Delivery::bounded && !of_group();
+  // Where credit lets few send at once, those whose turn comes later are behind for no other reason.
+  const bool all_at_once = concurrent_turns() + 1u >= part_.team.size;
+  if (call_.narrow_behind_ratio <= 0 || begun || !alike || !all_at_once || parameters_.deterministic) return;
+  Pace pace(num_ranks_, call_.narrow_behind_ratio, least_packets_behind * chunk_elements_);
+  for (const std::uint16_t peer : part_.team) {
+    if (expects(peer) && !outbox_.is_on_this_host(peer)) {
+      pace.expect(peer, peers_[peer].shard.size(), own_shard_.size());
+    }
+  }
+  narrowing_ = std::make_shared<Narrowing>(Narrowing::Identity{number_, rank_, own_shard_}, pace);
+}
+
 MessageContent Operation::message_of(Stage stage) const {
   MessageContent content;
   content.stage = stage;
@@ -67,6 +86,8 @@ void Operation::send_contribution(std::uint16_t peer) {
   content.completion_us = call_.contributions.sample_us;
   content.data = call_.data + content.range.begin * element_bytes(identity_.format);
   content.gaps = call_.gaps;
+  content.narrowing = narrowing_;
+  content.receiver = peer;
   peers_[peer].contribution_sending = {outbox_.enqueue(peer, std::move(content)), true};
 }
 
@@ -75,8 +96,12 @@ void Operation::send_result(std::uint16_t peer) {
   content.range = own_shard_;
   content.completion_us = call_.results.sample_us;
   content.open = own_result_at_ == never;
-  content.owner = content.open ? sum_.elements() : own_result_.elements;
+  const BufferPool::Buffer& elements = content.open ? sum_.elements() : own_result_.elements;
+  if (narrowing_) narrowing_->set_results(elements.get());
+  content.owner = elements;
   content.data = static_cast<const std::uint8_t*>(content.owner.get());
+  content.narrowing = narrowing_;
+  content.receiver = peer;
   content.holes = own_result_.holes;
   content.gaps = own_result_.gaps;
   content.without_receiver = not_contributed_by(peer);
@@ -114,6 +139,9 @@ void Operation::on_message_finished(std::uint16_t peer, std::uint32_t message) {
 
 void Operation::stop_sending(std::uint16_t peer, Sending& sending, Turns& turns) {
   if (sending.message != 0) outbox_.cancel(peer, sending.message);
+  if (narrowing_)
+    narrowing_->pace().on_given_up(
+        peer, &sending == &peers_[peer].contribution_sending ? Stage::contribution : Stage::result);
   if (sending.unsent) --turns.unsent;
   sending = {};
 }

@@ -93,23 +93,39 @@ bool OutgoingMessage::has_unsent_chunk() const {
   return !content_.open || unsent_.size() > 1 || unsent_.front().size() >= full_elements_;
 }
 
+const std::uint8_t* OutgoingMessage::bytes_of(const Chunk& chunk) const {
+  if (!chunk.narrow) return bytes_of(chunk.range);
+  return content_.narrowing->narrowed(chunk.range, content_.range.begin, bytes_of(chunk.range));
+}
+
 // As many elements of `most`, from its beginning, as one datagram holds.
 void OutgoingMessage::fill(Chunk& chunk, ElementRange most, std::size_t packed_room) const {
+  if (content_.narrowing) {
+    const Narrowing::Choice alike = content_.narrowing->choose(content_.stage, content_.receiver, most);
+    most.end = most.begin + alike.count;
+    chunk.narrow = alike.narrow;
+  }
+  if (chunk.narrow) return fill_packed(chunk, most, chunk_elements_ * element_bytes(content_.format));
   const std::uint32_t unpacked = std::min(most.size(), chunk_elements_);
   chunk.range = {most.begin, most.begin + unpacked};
   chunk.bytes = unpacked * element_bytes(content_.format);
   chunk.filled = unpacked == chunk_elements_;
   if (packed_room == 0 || !kernels::can_pack(content_.format)) return;
+  Chunk packed;
+  fill_packed(packed, most, packed_room);
+  if (packed.range.size() < unpacked || (packed.range.size() == unpacked && packed.bytes >= chunk.bytes)) return;
+  chunk = packed;
+}
+
+void OutgoingMessage::fill_packed(Chunk& chunk, ElementRange most, std::size_t room) const {
   const std::uint32_t limit = std::min(max_packing_ratio * chunk_elements_, max_packed_elements);
-  const kernels::Packed packed =
-      kernels::fit_packed(content_.format, bytes_of(most), std::min(most.size(), limit), packed_room);
-  const auto count = static_cast<std::uint32_t>(packed.num_elements);
-  if (count < unpacked || (count == unpacked && packed.num_bytes >= chunk.bytes)) return;
-  chunk.range.end = most.begin + count;
   chunk.packed = true;
-  chunk.filled = count < most.size();
+  chunk.range = {most.begin, most.begin + std::min(most.size(), limit)};
+  const kernels::Packed packed = kernels::fit_packed(packing_format(chunk), bytes_of(chunk), chunk.range.size(), room);
+  chunk.range.end = most.begin + static_cast<std::uint32_t>(packed.num_elements);
+  chunk.filled = chunk.range.end < most.end;
   // Datagrams that leave together are of one size.
-  chunk.bytes = chunk.filled ? packed_room : packed.num_bytes;
+  chunk.bytes = chunk.filled ? room : packed.num_bytes;
 }
 
 OutgoingMessage::Chunk OutgoingMessage::next_chunk(std::size_t packed_room) const {
@@ -155,6 +171,7 @@ void OutgoingMessage::chunk_sent(const Chunk& chunk) {
     return;
   }
   started_ = true;
+  if (content_.narrowing) content_.narrowing->on_sent(content_.stage, content_.receiver, chunk.range, chunk.narrow);
   if (chunk.filled) {
     full_elements_ = chunk.range.size();
   } else {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/narrowing.h"
 #include "core/presence.h"
 #include "core/wire.h"
 
@@ -41,6 +42,8 @@ struct MessageContent {
   std::uint32_t completion_us = 0;
   bool open = false;      // its parts are released one by one, and holes and gaps are known when it is closed
   bool repaired = false;  // bounded, but what is lost is sent again as long as somebody may wait for it
+  std::shared_ptr<Narrowing> narrowing;  // of the whole operation; null: every element leaves as it is
+  std::uint16_t receiver = 0;
 };
 
 class OutgoingMessage {
@@ -55,6 +58,7 @@ class OutgoingMessage {
     bool completes = false;  // nothing else is left to send after it
     bool again = false;      // lost once, or repeated by a probe
     bool packed = false;     // in fewer bytes than its elements have
+    bool narrow = false;     // packed, in sixteen bits
     bool filled = false;     // no further element would have fitted
     std::size_t bytes = 0;   // of elements
   };
@@ -62,6 +66,9 @@ class OutgoingMessage {
   std::uint32_t id() const { return id_; }
   const MessageContent& content() const { return content_; }
   const std::uint8_t* bytes_of(ElementRange range) const;
+  // What is to be packed, in the format that `packing_format` says; holds until it is asked again.
+  const std::uint8_t* bytes_of(const Chunk& chunk) const;
+  Format packing_format(const Chunk& chunk) const { return chunk.narrow ? Format::bf16 : content_.format; }
   std::size_t num_bytes() const;
   std::uint32_t missing_in(ElementRange range) const;  // contributor-elements, see Header::missing
   bool lacks_receiver(ElementRange range) const;       // in all of it
@@ -98,6 +105,7 @@ class OutgoingMessage {
   bool needs_empty_packet() const;
   bool all_acknowledged() const;
   void fill(Chunk& chunk, ElementRange most, std::size_t packed_room) const;
+  void fill_packed(Chunk& chunk, ElementRange most, std::size_t room) const;
   const ElementRange* hole_at_or_after(std::uint32_t element) const;
   std::uint32_t edge_after(std::uint32_t element) const;
 

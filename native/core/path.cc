@@ -373,7 +373,9 @@ Path::Planned Path::plan_message_packet(OutgoingMessage& message, PacketType typ
   // As large as those that are not packed: both kinds can leave in one batch.
   const std::uint32_t unpacked = chunk_elements(settings_.datagram_bytes, settings_.protection, content.format);
   planned.chunk = message.next_chunk(packing_pays() ? unpacked * element_bytes(content.format) : 0);
-  header.type = planned.chunk.packed ? PacketType::packed : planned.chunk.type;
+  header.type = planned.chunk.narrow   ? PacketType::narrow
+                : planned.chunk.packed ? PacketType::packed
+                                       : planned.chunk.type;
   if (planned.chunk.packed) header.packed_elements = static_cast<std::uint16_t>(planned.chunk.range.size());
   header.offset = planned.chunk.range.begin;
   if (planned.chunk.last_percentile) header.flags |= flag::last_percentile;
@@ -385,7 +387,7 @@ Path::Planned Path::plan_message_packet(OutgoingMessage& message, PacketType typ
         content.stage == Stage::note ? content.operation - oldest_note() : message.missing_in(planned.chunk.range);
     header.without_receiver = message.lacks_receiver(planned.chunk.range);
     header.without_owner = content.without_owner;
-    planned.payload = message.bytes_of(planned.chunk.range);
+    planned.payload = message.bytes_of(planned.chunk);
     planned.payload_bytes = planned.chunk.bytes;
   }
   return planned;
@@ -395,15 +397,15 @@ void Path::append(Time, Planned& planned, TransmitBatch& batch) {
   planned.header.key_phase = sealer_.next_phase();
   planned.header.transmission = ledger_.next_number();
   const std::size_t tag_size = tag_bytes_of(settings_.protection);
-  const bool packs = planned.header.type == PacketType::packed;
+  const bool packs = planned.chunk.packed;
   const bool copies = settings_.protection == Protection::encrypted || planned.header.type == PacketType::ack || packs;
   std::uint8_t* header = batch.reserve(header_bytes + (copies ? planned.payload_bytes : 0) + tag_size);
   encode(planned.header, std::span<std::uint8_t, header_bytes>(header, header_bytes));
   std::uint8_t* copied = header + header_bytes;
   std::uint8_t* tag = copied + (copies ? planned.payload_bytes : 0);
   if (packs) {
-    const std::size_t packed = kernels::pack(planned.header.format, copied, planned.payload_bytes, planned.payload,
-                                             planned.chunk.range.size());
+    const std::size_t packed = kernels::pack(planned.message->packing_format(planned.chunk), copied,
+                                             planned.payload_bytes, planned.payload, planned.chunk.range.size());
     // A caller who writes into a gradient that is on its way: better none of it than something that nobody meant.
     if (packed == 0) {
       kernels::fill_refused({copied, planned.payload_bytes}, planned.chunk.range.size());

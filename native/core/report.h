@@ -76,6 +76,8 @@ struct OperationReport {
   // Ranks that contributed to what arrived: as many as the element with most of them has. Owners say it, so it is the
   // same on every rank that received all results.
   std::uint32_t contributors = 0;
+  // Elements that came in sixteen bits of their 32, contributions and results together.
+  std::uint64_t narrow_elements = 0;
   // Elements that arrived after the close of their stage, of any operation, since the last report.
   std::uint64_t late_elements = 0;
   // Datagrams of any kind that the peers sent here since the last report, as their numbers tell, and those that came.

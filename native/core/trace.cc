@@ -11,7 +11,7 @@ namespace holdfast {
 namespace {
 
 constexpr std::uint64_t magic = 0x484f4c4446415354ull;  // "HOLDFAST"
-constexpr std::uint32_t trace_version = 11;
+constexpr std::uint32_t trace_version = 12;
 
 enum class Kind : std::uint8_t { datagram = 1, call, note, publish, goodbye, timer, fill, report, release, skip };
 
@@ -171,6 +171,7 @@ trace::Called get_call(Decoder& in) {
   }
   call.repair_grace = in.get<Duration>();
   call.contributions_within = in.get<Duration>();
+  call.narrow_behind_ratio = std::bit_cast<double>(in.get<std::uint64_t>());
   for (Duration* limit : {&call.limit.contributions, &call.limit.whole, &call.limit.results}) {
     *limit = in.get<Duration>();
   }
@@ -254,6 +255,7 @@ std::uint64_t trace::digest_of(const OperationReport& report, std::span<const st
   }
   add(report.delivered);
   add(report.expected);
+  add(report.narrow_elements);
   add(report.late_elements);
   add(report.datagrams_expected);
   add(report.datagrams_received);
@@ -304,6 +306,7 @@ void TraceWriter::on_call(Time now, const Call& call) {
   fields.put(static_cast<std::uint8_t>(call.delivery)).put(call.deadline).put_flag(call.average);
   for (const StageTiming& stage : {call.contributions, call.results}) fields.put(stage.early_wait).put(stage.sample_us);
   fields.put(call.repair_grace).put(call.contributions_within);
+  fields.put(std::bit_cast<std::uint64_t>(call.narrow_behind_ratio));
   fields.put(call.limit.contributions).put(call.limit.whole).put(call.limit.results);
   fields.put_bytes({call.data, call.count * element_bytes(call.format)});
   write_record(sink_, Kind::call, fields);

@@ -78,7 +78,7 @@ bool carries_message(PacketType type) {
 
 // Does the packet make sense by itself: a payload where one belongs, inside the total it claims?
 std::optional<Drop> check_fields(const Header& header, std::size_t payload_bytes) {
-  if ((header.type == PacketType::packed) != (header.packed_elements != 0)) return Drop::malformed;
+  if (is_packed(header.type) != (header.packed_elements != 0)) return Drop::malformed;
   const bool of_operation = header.stage == Stage::contribution || header.stage == Stage::result;
   const bool agreed = header.division != 0 || header.encoded;  // which exact operations have no need of
   if (agreed && (!of_operation || (header.flags & flag::exact) != 0)) return Drop::malformed;
@@ -101,6 +101,9 @@ std::optional<Drop> check_fields(const Header& header, std::size_t payload_bytes
       if (payload_bytes == 0 && !(header.stage == Stage::note && header.total == 0)) return Drop::malformed;
       if (payload_bytes / element_bytes(header.format) > room) return Drop::malformed;
       return std::nullopt;
+    case PacketType::narrow:
+      if (header.format != Format::f32 || (header.flags & flag::exact) != 0) return Drop::malformed;
+      [[fallthrough]];
     case PacketType::packed:
       if (!of_operation || !kernels::can_pack(header.format) || payload_bytes == 0) return Drop::malformed;
       if (header.packed_elements > room) return Drop::malformed;
@@ -121,7 +124,7 @@ std::optional<Drop> decode(std::span<const std::uint8_t> datagram, std::size_t p
   if (datagram.size() < header_bytes) return Drop::truncated;
   const std::uint8_t* at = datagram.data();
   if (at[0] != wire_version) return Drop::version;
-  if (at[1] < 1 || at[1] > 7) return Drop::malformed;
+  if (at[1] < 1 || at[1] > 8) return Drop::malformed;
   const Format format = static_cast<Format>(at[15] & 0x07);
   if (!is_known(format)) return Drop::malformed;
   out.type = static_cast<PacketType>(at[1]);
@@ -151,7 +154,7 @@ std::optional<Drop> decode(std::span<const std::uint8_t> datagram, std::size_t p
 
 std::uint32_t covered_elements(const Header& header, std::size_t payload_bytes) {
   if (header.type == PacketType::hole) return header.missing;
-  if (header.type == PacketType::packed) return header.packed_elements;
+  if (is_packed(header.type)) return header.packed_elements;
   return static_cast<std::uint32_t>(payload_bytes / element_bytes(header.format));
 }
 

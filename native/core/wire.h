@@ -16,7 +16,7 @@
 
 namespace holdfast {
 
-constexpr std::uint8_t wire_version = 9;
+constexpr std::uint8_t wire_version = 10;
 constexpr std::size_t header_bytes = 48;
 constexpr std::size_t tag_bytes = 16;
 // 394 petabytes in full datagrams: more than any path will ever send. What is beyond would not open any more, for its
@@ -35,9 +35,11 @@ enum class PacketType : std::uint8_t {
   ping = 5,    // alive; asks for an ack
   bye = 6,     // the sender leaves on purpose
   packed = 7,  // as data, its elements in fewer bytes (kernels/packing.h)
+  narrow = 8,  // as packed, and each f32 rounded to bf16 before (core/narrowing.h); only of bounded operations
 };
 
-constexpr bool carries_elements(PacketType type) { return type == PacketType::data || type == PacketType::packed; }
+constexpr bool is_packed(PacketType type) { return type == PacketType::packed || type == PacketType::narrow; }
+constexpr bool carries_elements(PacketType type) { return type == PacketType::data || is_packed(type); }
 
 // Which part of an operation a message is. `note` messages belong to no operation: control, state, buffers.
 enum class Stage : std::uint8_t { none = 0, contribution = 1, result = 2, note = 3 };

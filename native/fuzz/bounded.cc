@@ -102,6 +102,7 @@ class Run final : Outbox {
     std::erase_if(sent_, [message](const Message& sent) { return sent.id == message; });
   }
   bool is_alive(std::uint16_t peer) const override { return alive_[peer]; }
+  bool is_on_this_host(std::uint16_t) const override { return false; }
   bool heard_since(std::uint16_t, Time) const override { return false; }
   Time unanswered_since(std::uint16_t) const override { return never; }
   Time answered_again_at(std::uint16_t, Duration) const override { return never; }

@@ -29,12 +29,13 @@ void check_datagram(std::span<const std::uint8_t> datagram) {
   if (header.stage == Stage::none) return;
   FUZZ_CHECK(header.offset <= header.total);
   FUZZ_CHECK(covered_elements(header, payload_bytes) <= header.total - header.offset);
+  if (header.type == PacketType::narrow) FUZZ_CHECK(header.format == Format::f32 && header.packed_elements != 0);
   if (header.type == PacketType::data) FUZZ_CHECK(payload_bytes % element_bytes(header.format) == 0);
 }
 
 void check_fields(fuzz::Input& input) {
   Header header;
-  header.type = static_cast<PacketType>(input.between(1, 7));
+  header.type = static_cast<PacketType>(input.between(1, 8));
   header.flags = input.take<std::uint8_t>();
   header.key_phase = input.take<std::uint8_t>();
   header.job = input.take<std::uint32_t>();

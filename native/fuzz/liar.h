@@ -95,7 +95,7 @@ class Liar {
   // A header nobody would write.
   Statement anything() {
     Header header;
-    header.type = static_cast<PacketType>(input_.between(1, 6));
+    header.type = static_cast<PacketType>(input_.between(1, 8));
     header.stage = static_cast<Stage>(input_.below(4));
     header.format = static_cast<Format>(input_.below(5));
     header.flags = input_.take<std::uint8_t>();

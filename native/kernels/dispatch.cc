@@ -85,9 +85,10 @@ void scale(Format format, void* values, double factor, std::size_t count) {
   combine(format, values, values, factor, nullptr, 0.0, count);
 }
 
-std::size_t narrow_stochastic(Format format, void* target, const void* source, std::size_t count, std::uint64_t seed) {
-  assert(is_narrow(format));
-  return active_table().narrow_stochastic[index(format)](target, source, count, key_of(seed));
+std::size_t narrow_stochastic(Format format, void* target, const void* source, std::size_t count, std::uint64_t seed,
+                              std::size_t first) {
+  assert(is_narrow(format) && first % elements_per_hash_vector == 0);
+  return active_table().narrow_stochastic[index(format)](target, source, count, advanced(key_of(seed), first));
 }
 
 std::size_t narrow_with_residual(Format format, void* target, const void* source, void* residual, std::size_t count) {

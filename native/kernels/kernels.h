@@ -57,7 +57,9 @@ void scale(Format format, void* values, double factor, std::size_t count);
 // value and return how many elements that befell; NaN and Inf stay NaN and Inf.
 
 // target[i] = source[i] rounded up or down at random, so that the mean over seeds is source[i]. The same seed repeats.
-std::size_t narrow_stochastic(Format format, void* target, const void* source, std::size_t count, std::uint64_t seed);
+// `first`: where `source` lies in what the seed stands for, in elements, a multiple of 16: parts come out as the whole.
+std::size_t narrow_stochastic(Format format, void* target, const void* source, std::size_t count, std::uint64_t seed,
+                              std::size_t first = 0);
 // target[i] = source[i] + residual[i] rounded to nearest even; residual[i] = what the rounding left over, which is zero
 // for what was clipped or is not finite. `residual` is float.
 std::size_t narrow_with_residual(Format format, void* target, const void* source, void* residual, std::size_t count);

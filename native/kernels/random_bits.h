@@ -37,6 +37,11 @@ constexpr std::uint32_t hash(RandomKey key, std::uint32_t index) {
 // eight lanes has at hand.
 constexpr std::size_t elements_per_hash_vector = 16;
 
+// The key under which `first`, a multiple of that, is element zero.
+constexpr RandomKey advanced(RandomKey key, std::size_t first) {
+  return {key.before + static_cast<std::uint32_t>(first / 2), key.between};
+}
+
 constexpr std::uint32_t random_half(RandomKey key, std::size_t element) {
   const std::uint32_t bits =
       hash(key, static_cast<std::uint32_t>(element / elements_per_hash_vector * 8 + element % 8));

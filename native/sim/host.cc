@@ -264,6 +264,7 @@ void Host::transmit(Time now, const TransmitBatch& batch) {
       operation.sent_result = operation.sent_result || !operation.called;
     }
     note_sent(now, batch.peer, header, payload);
+    if (header.type == PacketType::narrow) truth_.on_sent_narrow(rank(), header);
     const bool contributes = header.stage == Stage::contribution && carries_elements(header.type);
     if (contributes && part_of(header.operation) != nullptr) {
       check_contribution(now, batch.peer, header, covered_elements(header, payload));
@@ -333,6 +334,7 @@ void Host::call(Time now, std::uint32_t number) {
   call.contributions = choice.contributions;
   call.results = choice.results;
   call.limit = operation.limit = choice.limit;
+  call.narrow_behind_ratio = workload_.narrow_behind_ratio();
   if (endpoint_->call(local(now), call) != number) violations_.add("call_order", where(now));
 }
 

@@ -145,6 +145,7 @@ class OperationCheck {
       tally_.longest_bounded = std::max(tally_.longest_bounded, operation.reported_at - operation.called_at);
       tally_.delivered += report.delivered;
       tally_.expected += report.expected;
+      tally_.num_narrow_elements += report.narrow_elements;
       if (report.status != Status::done) complain("bounded_is_no_error", rank, " failed");
     } else if (report.status != Status::done) {
       ++tally_.num_exact_failed;

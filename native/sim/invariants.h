@@ -18,6 +18,7 @@ struct BlockSample {
 struct Tally {
   std::uint64_t num_bounded = 0;
   std::uint64_t num_ended_at_limit = 0;
+  std::uint64_t num_narrow_elements = 0;  // that came in sixteen bits
   std::uint64_t num_exact = 0;
   std::uint64_t num_exact_failed = 0;
   std::uint64_t delivered = 0;  // contributor-elements, over all bounded reports

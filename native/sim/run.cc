@@ -66,6 +66,7 @@ ManyResult run_many(const Scenario& scenario, std::uint64_t first_seed, std::uin
     all.num_datagrams += one.network.sent;
     all.num_bounded += one.tally.num_bounded;
     all.num_ended_at_limit += one.tally.num_ended_at_limit;
+    all.num_narrow_elements += one.tally.num_narrow_elements;
     all.num_exact += one.tally.num_exact;
     all.num_exact_failed += one.tally.num_exact_failed;
     all.delivered += one.tally.delivered;

@@ -45,6 +45,7 @@ struct Scenario {
   double note_deadline_ms = 4000;
   double limited_ratio = 0;        // of bounded calls that are to end before their bound
   double announce_ratio = 0;       // of bounded calls that announce how long their stages took the last time
+  double narrow_behind_ratio = 0;  // of bounded calls: see Call
   std::int64_t later_credit = -1;  // handed out from operation `later_credit_from` on; -1: the credit stays
   std::int64_t later_credit_from = 0;
 
@@ -136,6 +137,7 @@ void for_each_field(AnyScenario& scenario, Visit visit) {
   HF_FIELD(note_deadline_ms);
   HF_FIELD(limited_ratio);
   HF_FIELD(announce_ratio);
+  HF_FIELD(narrow_behind_ratio);
   HF_FIELD(later_credit);
   HF_FIELD(later_credit_from);
   HF_FIELD(rate_gbps);

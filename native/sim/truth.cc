@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/narrowing.h"
+
 namespace holdfast::sim {
 namespace {
 
@@ -17,20 +19,38 @@ std::vector<Real> widened(Format format, const std::vector<std::uint8_t>& narrow
 struct Piece {
   std::uint16_t sender;
   ElementRange range;  // within the shard, new for this sender
+  bool narrow;
 };
+
+// The shard of a rank, or its result, as it would be in sixteen bits.
+std::vector<float> rounded(std::uint32_t operation, std::uint16_t rank, std::uint32_t shard_begin,
+                           const std::vector<std::uint8_t>& elements) {
+  std::vector<std::uint8_t> narrow(elements.size() / 2);
+  kernels::narrow_stochastic(Format::bf16, narrow.data(), elements.data(), narrow.size() / 2,
+                             Narrowing::seed(operation, rank, shard_begin));
+  return widened<float>(Format::bf16, narrow);
+}
 
 // Element by element, in the order of the pieces: the sum the owner must have made, in the same arithmetic.
 template <class Real>
 std::vector<std::uint8_t> sum_of(const PlannedOperation& operation, std::uint16_t owner, std::uint32_t size,
                                  std::size_t num_sharing, const std::vector<Share>& shares,
-                                 const std::vector<Piece>& pieces, const std::vector<bool>& own_included) {
-  std::vector<std::vector<Real>> values;
+                                 const std::vector<Piece>& pieces, const std::vector<bool>& own_included,
+                                 std::uint32_t shard_begin) {
+  std::vector<std::vector<Real>> values, narrow_values(shares.size());
   for (const Share& share : shares) values.push_back(widened<Real>(operation.format, share.elements));
+  for (const Piece& piece : pieces) {
+    auto& of_sender = narrow_values[piece.sender];
+    if (!piece.narrow || !of_sender.empty()) continue;
+    const auto elements = rounded(operation.number, piece.sender, shard_begin, shares[piece.sender].elements);
+    of_sender.assign(elements.begin(), elements.end());
+  }
   std::vector<Real> sum(size, 0);
   std::vector<std::uint32_t> others(size, 0);
   for (const Piece& piece : pieces) {
+    const std::vector<Real>& sent = (piece.narrow ? narrow_values : values)[piece.sender];
     for (std::uint32_t i = piece.range.begin; i < piece.range.end; ++i) {
-      sum[i] = others[i] == 0 ? values[piece.sender][i] : sum[i] + values[piece.sender][i];
+      sum[i] = others[i] == 0 ? sent[i] : sum[i] + sent[i];
       ++others[i];
     }
   }
@@ -73,7 +93,8 @@ Truth::Truth(const Workload& workload, std::uint16_t num_ranks)
     : workload_(workload),
       num_ranks_(num_ranks),
       contributions_(workload.operations().size() * 2 * num_ranks),
-      results_(workload.operations().size() * 2 * num_ranks) {}
+      results_(workload.operations().size() * 2 * num_ranks),
+      rounded_results_(workload.operations().size() * 2 * num_ranks) {}
 
 std::size_t Truth::slot(std::uint32_t operation, std::uint16_t host) const {
   return (std::size_t{call_of(operation)} * 2 + (is_between_groups(operation) ? 1 : 0)) * num_ranks_ + host;
@@ -91,6 +112,12 @@ bool Truth::on_taken(std::uint16_t host, const Header& header, std::uint32_t cou
   auto& by_host = contribution ? contributions_ : results_;
   by_host[slot(header.operation, host)].push_back({header.sender, header.type, header.offset, count});
   return true;
+}
+
+void Truth::on_sent_narrow(std::uint16_t host, const Header& header) {
+  if (header.stage != Stage::result || call_of(header.operation) >= workload_.operations().size()) return;
+  const std::uint32_t begin = header.offset;
+  rounded_results_[slot(header.operation, host)].push_back({begin, begin + header.packed_elements});
 }
 
 bool Truth::take_part_together(std::uint32_t operation, std::uint16_t one, std::uint16_t other) const {
@@ -177,12 +204,22 @@ ShardTruth Truth::sum(std::uint32_t number, std::uint16_t owner, bool own_includ
       if ((mask & makeup) == makeup) continue;  // nothing is in it, or it counts once, however often it arrives
       mask |= makeup;
       truth.holes[at / block_elements] = false;
-      pieces.push_back({packet.sender, {at, std::min(at + block_elements, truth.shard.size())}});
+      const bool narrow = packet.type == PacketType::narrow;
+      pieces.push_back({packet.sender, {at, std::min(at + block_elements, truth.shard.size())}, narrow});
     }
   }
-  truth.elements = operation.format == Format::f64
-                       ? sum_of<double>(operation, owner, truth.shard.size(), num_sharing, shares, pieces, has_own)
-                       : sum_of<float>(operation, owner, truth.shard.size(), num_sharing, shares, pieces, has_own);
+  const auto sum_in = [&]<class Real>() {
+    return sum_of<Real>(operation, owner, truth.shard.size(), num_sharing, shares, pieces, has_own, truth.shard.begin);
+  };
+  truth.elements =
+      operation.format == Format::f64 ? sum_in.template operator()<double>() : sum_in.template operator()<float>();
+  const auto& narrow = rounded_results_[slot(number, owner)];
+  if (narrow.empty()) return truth;
+  const std::vector<float> as_narrow = rounded(number, owner, truth.shard.begin, truth.elements);
+  for (const ElementRange& range : narrow) {
+    const std::uint32_t begin = range.begin - truth.shard.begin;
+    std::memcpy(truth.elements.data() + begin * sizeof(float), as_narrow.data() + begin, range.size() * sizeof(float));
+  }
   return truth;
 }
 

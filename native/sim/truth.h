@@ -42,6 +42,9 @@ class Truth {
   // elements that are not its sender's to speak of.
   bool on_taken(std::uint16_t host, const Header& header, std::uint32_t count);
 
+  // A host sent this in sixteen bits. What it owns of that it has rounded, whoever took it.
+  void on_sent_narrow(std::uint16_t host, const Header& header);
+
   // `gradients` are all ranks' of this operation; `own_included`: the owner's call came before it closed the sum.
   ShardTruth shard(std::uint32_t operation, std::uint16_t owner, bool own_included,
                    const std::vector<std::vector<std::uint8_t>>& gradients) const;
@@ -83,6 +86,7 @@ class Truth {
   // By operation and host, in order of arrival.
   std::vector<std::vector<Taken>> contributions_;
   std::vector<std::vector<Taken>> results_;
+  std::vector<std::vector<ElementRange>> rounded_results_;  // by operation and owner; within the bucket
 };
 
 }  // namespace holdfast::sim

@@ -34,6 +34,7 @@ class Workload {
   const std::vector<PlannedNote>& notes() const { return notes_; }  // a note's channel is its index here
   std::int64_t num_groups() const { return scenario_.num_groups; }
   bool deterministic() const { return deterministic_; }
+  double narrow_behind_ratio() const { return scenario_.narrow_behind_ratio; }
   bool repairs() const { return repairs_; }
   const Division& division() const { return division_; }
   Time last_call() const { return last_call_; }

@@ -187,6 +187,9 @@ class OperationReport:
     def expected(self) -> int: ...
 
     @property
+    def narrow_elements(self) -> int: ...
+
+    @property
     def late_elements(self) -> int: ...
 
     @property
@@ -384,7 +387,7 @@ class Engine:
         The next call takes part in this operation, if it is later than the next; returns which it is.
         """
 
-    def all_reduce(self, *, data: int, count: int, format: Format, layout: int, exact: bool, deadline_s: float, average: bool, early_wait_s: tuple[float, float] = (-1.0, -1.0), samples_us: tuple[int, int] = (0, 0), repair_grace_s: float = -1.0, contributions_within_s: float = 0.0, limit_s: tuple[float, float, float] = (0.0, 0.0, 0.0), number: int | None = None, between_groups: bool = False) -> int:
+    def all_reduce(self, *, data: int, count: int, format: Format, layout: int, exact: bool, deadline_s: float, average: bool, early_wait_s: tuple[float, float] = (-1.0, -1.0), samples_us: tuple[int, int] = (0, 0), repair_grace_s: float = -1.0, contributions_within_s: float = 0.0, limit_s: tuple[float, float, float] = (0.0, 0.0, 0.0), number: int | None = None, between_groups: bool = False, narrow_behind_ratio: float = 0.0) -> int:
         """
         Takes part in the next operation, in place, or in one that was reserved. The memory must stay until the operation is reported.
         """
@@ -744,6 +747,9 @@ class SimRun:
     def num_ended_at_limit(self) -> int: ...
 
     @property
+    def num_narrow_elements(self) -> int: ...
+
+    @property
     def num_exact(self) -> int: ...
 
     @property
@@ -789,6 +795,9 @@ class SimRuns:
 
     @property
     def num_ended_at_limit(self) -> int: ...
+
+    @property
+    def num_narrow_elements(self) -> int: ...
 
     @property
     def num_exact(self) -> int: ...

@@ -60,6 +60,7 @@ struct FakeOutbox final : Outbox {
   std::uint32_t chunk_elements(Format) const override { return chunk; }
   void cancel(std::uint16_t, std::uint32_t message) override { cancelled.push_back(message); }
   bool is_alive(std::uint16_t peer) const override { return alive[peer]; }
+  bool is_on_this_host(std::uint16_t) const override { return false; }
   bool heard_since(std::uint16_t peer, Time then) const override { return last_heard[peer] >= then; }
   Time unanswered_since(std::uint16_t peer) const override { return unanswered[peer]; }
   Time answered_again_at(std::uint16_t peer, Duration) const override { return answered_again[peer]; }

@@ -268,6 +268,20 @@ HF_CASE(both_sets_agree_bit_for_bit_at_every_short_length_and_alignment) {
   }
 }
 
+HF_CASE(parts_are_rounded_as_the_whole_is) {
+  std::mt19937_64 random(11);
+  const Floats values = any_floats(1000, random);
+  on_each_set([&] {
+    const auto whole = stochastic(Format::bf16, values, seed).sent;
+    Halves parts(whole.size());
+    for (std::size_t begin = 0; begin < values.size(); begin += 272) {
+      const std::size_t count = std::min<std::size_t>(272, values.size() - begin);
+      kernels::narrow_stochastic(Format::bf16, parts.data() + begin, values.data() + begin, count, seed, begin);
+    }
+    HF_CHECK(parts == whole);
+  });
+}
+
 // Not a check: HOLDFAST_KERNEL_SPEED=1 prints GB/s of memory traffic (bytes read plus written).
 HF_CASE(throughput) {
   if (std::getenv("HOLDFAST_KERNEL_SPEED") == nullptr) return;

@@ -109,6 +109,24 @@ HF_CASE(what_a_call_says_about_its_times_is_replayed) {
   HF_EQUAL(replay(generous.trace).divergence, "");
 }
 
+HF_CASE(when_a_call_sends_sixteen_bits_is_recorded) {
+  EndpointSettings settings;
+  settings.peers.resize(settings.num_ranks);
+  std::vector<std::uint8_t> written;
+  const auto sink = [&](std::span<const std::uint8_t> bytes) {
+    written.insert(written.end(), bytes.begin(), bytes.end());
+  };
+  TraceWriter writer(settings, 0, sink);
+  std::vector<float> gradient(16, 1.5f);
+  Call call;
+  call.data = reinterpret_cast<std::uint8_t*>(gradient.data());
+  call.count = 16;
+  call.narrow_behind_ratio = 0.2;
+  writer.on_call(1, call);
+  TraceReader reader(written);
+  HF_EQUAL(std::get<trace::Called>(reader.next().value()).call.narrow_behind_ratio, 0.2);
+}
+
 HF_CASE(a_replay_that_differs_says_where) {
   Recorded recorded = record();
   // One byte of the recorded gradient: everything sent from there on differs.

@@ -91,6 +91,8 @@ def test_invariants_hold(name: str) -> None:
         assert sum(half.network[counter] for half in halves) > 0, counter
     if scenario.limited_ratio:
         assert sum(half.num_ended_at_limit for half in halves) > 0
+    if scenario.narrow_behind_ratio:
+        assert sum(half.num_narrow_elements for half in halves) > 0
     for cause in MUST_BE_DROPPED_AS.get(name, []):
         assert sum(half.drops[cause] for half in halves) > 0, cause
 
