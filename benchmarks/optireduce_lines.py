@@ -53,10 +53,11 @@ def print_table(rows: Sequence[Row], hosts: int, profiles: Sequence[str]) -> boo
     print(
         f"\n{hosts} hosts, 1 MiB: the figure over the better of {' and '.join(STOCK)}, and over {TUNED} (bf16: over "
         f"{TUNED}-bf16; stock TCP has 32 bits for all), medians over runs\n"
-        "beyond: delivered (on stalls among hosts not frozen) plus the packets that the profile itself lost; lost: of all "
+        "beyond: delivered (on stalls among hosts not frozen) plus the packets that the profile itself lost; 16 bit: of "
+        "what came, because it was late; lost: of all "
         "packets; late: the switch at p99.9; woke: the last rank after the common start, p99; stolen: processor time; of the worst run\n"
         f"{'profile':<11}{'peer':<15}{'':<4}{'ms':>7}  {'/stock':<13}{'/tuned':<13}{'x cap':<12}{'p99/p50':<12}"
-        f"{'delivered':>10}{'beyond':>9}{'lost':>7}{'late':>7}{'woke':>6}{'stolen':>7} runs"
+        f"{'delivered':>10}{'beyond':>9}{'16 bit':>8}{'lost':>7}{'late':>7}{'woke':>6}{'stolen':>7} runs"
     )
     good = True
     for profile in (name for name in profiles if name in BARS):
@@ -72,7 +73,8 @@ def print_table(rows: Sequence[Row], hosts: int, profiles: Sequence[str]) -> boo
                 f"{profile:<11}{peer:<15}{bar.figure[:3]:<4}{runs.median(attrgetter(bar.figure)):>7.1f}  "
                 f"{_against(found.over_stock, bar.stock):<13}{_against(found.over_tuned, bar.tuned):<13}"
                 f"{_against(found.over_capacity, bar.capacity):<12}{_against(found.spread, spread_bar):<12}"
-                f"{_share(found.delivered):>10}{_share(found.delivered_beyond_loss):>9}{_share(found.lost):>7}"
+                f"{_share(found.delivered):>10}{_share(found.delivered_beyond_loss):>9}"
+                f"{_share(runs.median(attrgetter('narrow_ratio')), 1):>8}{_share(found.lost):>7}"
                 f"{_noise(runs)} {_word(peer, found.missed)}"
             )
     return good

@@ -22,6 +22,7 @@ from holdfast.errors import ConfigError
 
 ProtectionName = Literal["encrypted", "authenticated", "insecure"]
 WireName = Literal["float32", "bf16", "fp16"]
+LateWireName = Literal["bf16", "float32"]
 RoundingName = Literal["stochastic", "feedback"]
 RateRuleName = Literal["delay", "model"]
 HadamardName = Literal["auto", "off", "on"]
@@ -115,6 +116,14 @@ class Config:
     nearest, with what is left over added to the parameter's next gradient. Cost of `stochastic`: the noise of rounding
     adds up over steps as that of batches does; of `feedback`: 4 bytes of memory per element, and `bf16` takes half as
     long again to round."""
+
+    late_wire: LateWireName = "bf16"
+    """What is still to be sent of a float32 gradient on a path that has fallen behind the others, because neighbours fill
+    its port, say: `bf16` (default), sixteen bits, rounded up or down at random without bias, so that less of it comes too
+    late, or `float32`, all bits, whatever that costs. While a path is behind, results that nobody has yet are rounded for
+    all ranks alike. Each rank decides for what it sends. `Outcome.narrow_ratio` says how much it was. Has nothing to do
+    between processes of one host, with `deterministic`, a `credit` or another `wire`. Cost: in such operations 8 bits of
+    precision for what was behind."""
 
     packing: PackingName = "auto"
     """Send float32 and bf16 gradients in fewer bytes, to the bit the same: neighbouring elements share most of their
@@ -245,6 +254,7 @@ def _check(config: Config) -> None:
     choices = {
         "protection": ProtectionName,
         "wire": WireName,
+        "late_wire": LateWireName,
         "rounding": RoundingName,
         "rate_rule": RateRuleName,
         "hadamard": HadamardName,

@@ -68,6 +68,9 @@ class Outcome:
     peers: tuple[PeerOutcome, ...]
     late_ratio: float = 0.0
     """Share of an operation that arrived since the one before had ended, too late for it: what steers x."""
+    narrow_ratio: float = 0.0
+    """Share of what arrived here, contributions and results, that came in sixteen bits because it was late
+    (`late_wire`)."""
     not_received_elements: int = 0
     """Elements of the result that did not arrive here although their owner is alive, so that others may have them: what
     lets replicas differ. Holes, to which nobody contributed, are missing on all ranks alike, and not counted."""
@@ -125,6 +128,8 @@ class Outcome:
             f"operation {self.operation}: {self.delivered_ratio:.2%} delivered in {self.elapsed_ms:.1f} of at most "
             f"{self.deadline_ms:.1f} ms (contributions {self.contributions_end}, results {self.results_end})"
         )
+        if self.narrow_ratio > 0:
+            text += f"; {self.narrow_ratio:.1%} came in sixteen bits"
         for peer in self.peers:
             if not peer.complete:
                 when = (

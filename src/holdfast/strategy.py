@@ -13,6 +13,7 @@ from holdfast.config import (
     EstimateName,
     HadamardName,
     HierarchyName,
+    LateWireName,
     OverBudgetName,
     PackingName,
     RoundingName,
@@ -27,6 +28,7 @@ class OptiReduce:
     deadline_ms: float | None = None
     wire: WireName | None = None
     rounding: RoundingName | None = None
+    late_wire: LateWireName | None = None
     packing: PackingName | None = None
     hadamard: HadamardName | None = None
     estimate: EstimateName | None = None
@@ -45,6 +47,7 @@ class OptiReduce:
         return cls(
             estimate="zero_fill",
             packing="off",
+            late_wire="float32",
             repair_grace_ratio=0.0,
             compare_replicas=False,
             loss_budget=1.0,

@@ -23,7 +23,7 @@ ROW_KEYS = {
     "p99_ms", "max_ms", "lower_bound_ms", "capacity_bound_p50_ms", "capacity_bound_p99_ms", "deadline_ms", "delivered_ratio", "wrong",
     "lost_packets", "late_p99_ms", "late_p999_ms", "woke_late_p99_ms", "attempts", "noisy", "frozen_operations", "frozen_p50_ms",
     "frozen_p99_ms", "frozen_delivered_ratio", "unfrozen_delivered_ratio", "sent_packets", "stage_ends",
-    "stage_over_bound_p999_ms", "stage_over_bound_max_ms", "late_ratio", "stolen_ratio",
+    "stage_over_bound_p999_ms", "stage_over_bound_max_ms", "late_ratio", "narrow_ratio", "stolen_ratio",
 }  # fmt: skip
 LAB = ["bench", "allreduce", "--hosts", "2", "--profile", "clean", "--peers", "gloo-tuned", "--iterations", "2"]
 

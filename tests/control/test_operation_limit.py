@@ -108,6 +108,14 @@ def test_the_results_have_their_time_also_after_long_contributions() -> None:
         assert limit.contributions + limit.results < 145.0
 
 
+def test_late_results_get_less_time_where_they_leave_in_sixteen_bits() -> None:
+    wide, narrow = OperationLimit([100.0] * 20), OperationLimit([100.0] * 20, narrows=True)
+    limits = [limit.of_operation(least_ms=0.0) for limit in (wide, narrow)]
+    assert limits[1].results < limits[0].results
+    assert limits[1].whole == limits[0].whole
+    assert limits[1].contributions + limits[1].results < 140.0
+
+
 def test_a_floor_holds_and_is_said() -> None:
     limit = taught([3.0] * LEAST_OPERATIONS)
     assert limit.of_operation(least_ms=20.0).whole == 20.0

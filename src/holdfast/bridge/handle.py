@@ -29,6 +29,7 @@ from holdfast.codec.loss_feedback import LossFeedback
 from holdfast.codec.residual import Layout
 from holdfast.config import Config, ResolvedConfig
 from holdfast.control.hard_bound import HardBound
+from holdfast.control.narrowing import explain as explain_narrowing
 from holdfast.control.safeguard import LossBudget, StepLosses
 from holdfast.errors import ConfigError, HandleClosed, HoldfastError, LossBudgetExceeded, PeerDead
 from holdfast.link.barrier import Barrier
@@ -325,6 +326,7 @@ class Handle:
             operations=self._totals.operations,
             exact_operations=self._totals.exact_operations,
             delivered_ratio=self._totals.delivered_ratio,
+            narrow_ratio=self._totals.narrow_ratio,
             elapsed_p50_ms=percentile(elapsed, 0.50),
             elapsed_p99_ms=percentile(elapsed, 0.99),
             elapsed_max_ms=elapsed[-1] if elapsed else 0.0,
@@ -355,6 +357,7 @@ class Handle:
             f"datagrams: {agreement.datagram_bytes} bytes, "
             + ("loopback" if is_loopback(own.host) else "the smallest path MTU of the job"),
             "wire: " + ("every gradient in its own dtype" if self._cast is None else self._cast.describe()),
+            f"late: {explain_narrowing(config, self._totals.narrow_ratio)}",
             describe_packing(snapshot, config, self._link.pack_below_bytes_per_s),
             "hadamard: " + self._explain_hadamard(),
             "losses: " + self._explain_feedback(),

@@ -17,6 +17,8 @@ class Summary:
     operations: int
     exact_operations: int
     delivered_ratio: float
+    narrow_ratio: float
+    """Of what arrived, the share that came in sixteen bits because it was late."""
     elapsed_p50_ms: float
     elapsed_p99_ms: float
     elapsed_max_ms: float
@@ -51,6 +53,7 @@ class Totals:
         self.incomplete_by_peer: dict[int, int] = {}
         self._elements = 0
         self._delivered_elements = 0.0
+        self._narrow_elements = 0.0
 
     def add(self, outcome: Outcome) -> None:
         self.operations += 1
@@ -63,10 +66,15 @@ class Totals:
             self.incomplete_by_peer[rank] = self.incomplete_by_peer.get(rank, 0) + 1
         self._elements += outcome.num_elements
         self._delivered_elements += outcome.num_elements * outcome.delivered_ratio
+        self._narrow_elements += outcome.num_elements * outcome.narrow_ratio
 
     @property
     def delivered_ratio(self) -> float:
         return self._delivered_elements / self._elements if self._elements else 1.0
+
+    @property
+    def narrow_ratio(self) -> float:
+        return self._narrow_elements / self._elements if self._elements else 0.0
 
 
 def percentile(ascending: list[float], share: float) -> float:

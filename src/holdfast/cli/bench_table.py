@@ -65,10 +65,10 @@ def _lab(rows: Sequence[Row]) -> Table:
         f"all-reduce, float32, {rows[0].ranks} hosts, {rows[0].profile}, seed {rows[0].seed}, {rows[0].iterations} each",
         "times in ms, of the slowest rank; x LB: times 2(N-1)/N of the bytes at the line rate; x cap: p99 over p99 of "
         "the capacity bound;\n/stock, /tuned: over the better of gloo-cubic and gloo-bbr, over gloo-tuned (bf16 over "
-        "bf16); lost: packets in the switch; late: the switch, p99.9;\nstolen: processor time that the hypervisor gave to others; "
+        "bf16); 16 bit: of what came, because it was late; lost: packets in the switch; late: the switch, p99.9;\nstolen: processor time that the hypervisor gave to others; "
         "noisy: late in every try",
         ["size", "peer", "TCP", "p50", "p99", "max", "LB", "p50 x LB", "p99 x LB", "x cap", "p50/stock", "p99/stock",
-         "p50/tuned", "p99/tuned", "delivered", "lost", "late", "stolen", "note"],
+         "p50/tuned", "p99/tuned", "delivered", "16 bit", "lost", "late", "stolen", "note"],
     )  # fmt: skip
     previous = rows[0].bytes
     for row in rows:
@@ -86,7 +86,7 @@ def _lab(rows: Sequence[Row]) -> Table:
             _size(row.bytes), row.peer, tcp, *times, "-" if row.lower_bound_ms is None else f"{row.lower_bound_ms:.2f}",
             _ratio(row.p50_ms, row.lower_bound_ms), _ratio(row.p99_ms, row.lower_bound_ms),
             _ratio(row.p99_ms, row.capacity_bound_p99_ms), *rivals,
-            share(row.delivered_ratio), str(sum(row.lost_packets.values())), f"{row.late_p999_ms or 0:.2f}",
+            share(row.delivered_ratio), f"{row.narrow_ratio:.1%}" if row.narrow_ratio else "-", str(sum(row.lost_packets.values())), f"{row.late_p999_ms or 0:.2f}",
             f"{row.stolen_ratio:.1%}", _note(row),
         )  # fmt: skip
     return table

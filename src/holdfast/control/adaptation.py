@@ -135,10 +135,11 @@ class Adaptation:
         most_credit: int = 0,
         limits_operations: bool = True,
         operations_ms: Iterable[float] = (),
+        narrows: bool = False,
     ) -> None:
         """`repair_grace_ratio`: a share of t_C. `most_credit` 0: as many as there are. `limits_operations`: False where
         stages are more than two, and a rank passes on what it is sent. `operations_ms`: what the slowest rank took for
-        operations of the bound's size so far."""
+        operations of the bound's size so far. `narrows`: what is late leaves in sixteen bits."""
         self.bound = bound
         self._early_wait = EarlyWait(least_wait_ratio, most_wait_ratio, wait_floor_ms)
         self._repair_grace_ratio = repair_grace_ratio
@@ -147,7 +148,8 @@ class Adaptation:
         self._buckets: dict[BucketKey, _Bucket] = {}
         self._margin = BoundMargin(bound.t_b_ms, bound.floor_ms)
         self._limits_operations = limits_operations
-        self._limit = OperationLimit(operations_ms)
+        self._narrows = narrows
+        self._limit = OperationLimit(operations_ms, narrows=narrows)
         self._limit_of_last = LimitMs()
         self._silent_ratio = 0.0
         self._change = NetworkChange()
@@ -256,7 +258,7 @@ class Adaptation:
             before, self.bound = self.bound, self._recalibration.bound(self.bound)
             self._change.recalibrated(before.t_b_ms, self.bound.t_b_ms)
             self._recalibration, self._margin = None, BoundMargin(self.bound.t_b_ms, self.bound.floor_ms)
-            self._limit = OperationLimit()
+            self._limit = OperationLimit(narrows=self._narrows)
 
     def _observe_margin(self, stages: Sequence[StageSeen]) -> None:
         if stages[0].before_call or not stages[0].expected:

@@ -36,6 +36,8 @@ CONTRIBUTIONS_SHARE = 0.7
 always calls late, and at least RESULTS_SHARE for the results after that. When a rank stops sending in the midst of an
 operation all of them may still be to come, which are half of its bytes, and nobody else is to lose them."""
 RESULTS_SHARE = 0.38
+NARROW_RESULTS_SHARE = 0.34
+"""Where what is late leaves in sixteen bits (narrowing.py), so do the results of a shard that is."""
 REMEMBERED_OPERATIONS = 200
 LEAST_OPERATIONS = 10
 """Before that nothing is usual."""
@@ -52,14 +54,17 @@ class LimitMs:
     """At least so long since the contributions ended, whatever they took."""
 
     @classmethod
-    def of(cls, whole_ms: float, usual_ms: float) -> LimitMs:
+    def of(cls, whole_ms: float, usual_ms: float, *, narrows: bool = False) -> LimitMs:
         stages_ms = max(whole_ms, TAIL * usual_ms)
-        return cls(CONTRIBUTIONS_SHARE * stages_ms, whole_ms, RESULTS_SHARE * stages_ms)
+        results_share = NARROW_RESULTS_SHARE if narrows else RESULTS_SHARE
+        return cls(CONTRIBUTIONS_SHARE * stages_ms, whole_ms, results_share * stages_ms)
 
 
 class OperationLimit:
-    def __init__(self, warm_up_ms: Iterable[float] = ()) -> None:
-        """`warm_up_ms`: what operations took that were not limited; it holds until enough have been that are."""
+    def __init__(self, warm_up_ms: Iterable[float] = (), *, narrows: bool = False) -> None:
+        """`warm_up_ms`: what operations took that were not limited; it holds until enough have been that are.
+        `narrows`: what is late leaves in sixteen bits."""
+        self._narrows = narrows
         self._warm_up_ms = list(warm_up_ms)
         self._took_ms: deque[float] = deque(maxlen=REMEMBERED_OPERATIONS)
         self._num_cut_in_a_row = 0
@@ -95,7 +100,9 @@ class OperationLimit:
         return sorted(self._known_ms)[nearest_rank(percentile, len(self._known_ms))]
 
     def of_operation(self, *, least_ms: float) -> LimitMs:
-        return LimitMs() if self.ms is None else LimitMs.of(max(least_ms, self.ms), median(self._known_ms))
+        if self.ms is None:
+            return LimitMs()
+        return LimitMs.of(max(least_ms, self.ms), median(self._known_ms), narrows=self._narrows)
 
     def explain(self, *, least_ms: float) -> str:
         if self.ms is None:

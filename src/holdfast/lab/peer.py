@@ -35,6 +35,8 @@ class Peer:
     """Off: the Hadamard transform never comes on, whatever is lost."""
     packs: bool = True
     """Off: gradients leave in all their bytes, however slow the network is."""
+    narrows: bool = True
+    """Off: what is late leaves in all its bits."""
 
     @property
     def wire(self) -> WireName:
@@ -46,7 +48,9 @@ class Peer:
         published = OptiReduce.as_published().settings() if self.as_published else {}
         own = {"protection": self.protection, "wire": self.wire, "shared_memory": self.shared_memory}
         without = {} if self.transforms else {"hadamard": "off"}
-        return {**published, **own, **without, **({} if self.packs else {"packing": "off"})}
+        without |= {} if self.packs else {"packing": "off"}
+        without |= {} if self.narrows else {"late_wire": "float32"}
+        return {**published, **own, **without}
 
 
 PEERS = {
@@ -55,6 +59,7 @@ PEERS = {
         Peer("holdfast", "holdfast"),
         Peer("holdfast-bf16", "holdfast", wire_bytes=2),
         Peer("holdfast-unpacked", "holdfast", packs=False),
+        Peer("holdfast-wide", "holdfast", narrows=False),
         Peer("holdfast-exact", "holdfast", exact=True),
         Peer("holdfast-paper", "holdfast", as_published=True),
         Peer("holdfast-paper-plain", "holdfast", as_published=True, transforms=False),

@@ -62,6 +62,7 @@ class Way(Protocol):
         repair_grace_s: float = ...,
         contributions_within_s: float = ...,
         limit_s: tuple[float, float, float] = ...,
+        narrow_behind_ratio: float = ...,
     ) -> int: ...
 
     def has_ended(self, operation: int) -> bool: ...

@@ -144,11 +144,17 @@ def outcome_of(
         missing=tuple(report.missing),
         peers=peers,
         late_ratio=late_ratio(report, own_rank),
+        narrow_ratio=_narrow_ratio(report, own_rank),
         not_received_elements=report.not_received,
         ownerless_elements=report.ownerless,
         contributors=report.contributors,
         counted=tuple(report.counted) if with_counted else (),
     )
+
+
+def _narrow_ratio(report: _native.OperationReport, own_rank: int) -> float:
+    arrived = sum(peer.contributed + peer.results for peer in _others(report, own_rank).values())
+    return min(1.0, report.narrow_elements / arrived) if arrived else 0.0
 
 
 def heard_nobody(report: _native.OperationReport, own_rank: int) -> bool:

@@ -13,6 +13,7 @@ from holdfast import _native
 from holdfast.control.adaptation import Adaptation, PacketsSeen, Timing
 from holdfast.control.hadamard_switch import HadamardSwitch
 from holdfast.control.hard_bound import HardBound
+from holdfast.control.narrowing import behind_ratio
 from holdfast.control.shards import Division
 from holdfast.control.slow_ranks import SlowRanks
 from holdfast.errors import OperationError
@@ -217,6 +218,7 @@ class TransposeAllReduce:
                 deadline_s=deadline_ms / 1e3,
                 average=average,
                 **({} if timing is None else _announced(timing)),
+                narrow_behind_ratio=0.0 if exact else behind_ratio(self.config),
             )
         self._in_flight[operation] = memory
         early_wait_ms = None if timing is None else timing.early_wait_ms
@@ -370,6 +372,7 @@ class TransposeAllReduce:
             most_credit=self.config.credit,
             limits_operations=self.link.agreement.num_groups == 1,
             operations_ms=operations_ms,
+            narrows=behind_ratio(self.config) > 0,
         )
         self._publish(self._adaptation)
         if self.link.num_ranks > 1:

@@ -39,6 +39,8 @@ class Delivered:
     stages: tuple[Stage, ...] = ()
     late_ratio: float | None = None
     """Share of an operation that came since the one before, after its close; none where there is no bound."""
+    narrow_ratio: float = 0.0
+    """Share of what came that had sixteen bits because it was late."""
 
 
 class Contestant(Protocol):
@@ -128,7 +130,9 @@ class Holdfast:
             if not peer.complete
         }
         late_ratio = None if outcome.exact else outcome.late_ratio
-        return Delivered(outcome.delivered_ratio, outcome.complete, missing, stages_of(outcome), late_ratio)
+        return Delivered(
+            outcome.delivered_ratio, outcome.complete, missing, stages_of(outcome), late_ratio, outcome.narrow_ratio
+        )
 
     def last_seen(self) -> Witness | None:
         return self._last_seen

@@ -198,14 +198,16 @@ def observe(
         measured[rank].missing_by_rank.get(other, 0.0) for rank in counting for other in counting if other != rank
     ]
     late = [each.late_ratio for each in measured if each.late_ratio is not None]
+    narrow_ratio = sum(each.narrow_ratio for each in measured) / len(measured)
     return Operation(
         seconds=max(measured[rank].ended_ns - start_ns for rank in counting) / 1e9,
         delivered_ratio=sum(measured[rank].delivered_ratio for rank in counting) / len(counting),
-        wrong=sum(each.wrong for each in measured),
+        wrong=sum(each.wrong_if_narrow if narrow_ratio > 0 else each.wrong for each in measured),
         capacity_bound_s=capacity_bound_s,
         frozen_hosts=tuple(frozen),
         missing_elsewhere=sum(between) / len(between) if between else 0.0,
         woke_late_s=(max(each.began_ns for each in measured) - start_ns) / 1e9,
         stages=tuple(stage for each in measured for stage in each.stages),
         late_ratio=sum(late) / len(late) if late else None,
+        narrow_ratio=narrow_ratio,
     )

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from holdfast.config import Config
+from holdfast.config import Config, WireName
 from holdfast.lab.bench import contestant
 from holdfast.lab.bench.row import Measured
 from holdfast.lab.bench.slowest import Witness
@@ -64,7 +64,10 @@ class Rank:
         began_ns = time.monotonic_ns()
         delivered = self._contestants[peer].average(self._work)
         ended_ns = time.monotonic_ns()
-        wrong = self._num_wrong(peer_named(peer)) if delivered.complete else 0
+        of = peer_named(peer)
+        wrong, wrong_if_narrow = (
+            [self._num_wrong(of, wire) for wire in (of.wire, "bf16")] if delivered.complete else (0, 0)
+        )
         self._work.copy_(self._gradient)  # now, not between the order and the start of the next one
         return Measured(
             began_ns,
@@ -74,6 +77,8 @@ class Rank:
             wrong,
             delivered.stages,
             delivered.late_ratio,
+            delivered.narrow_ratio,
+            wrong_if_narrow,
         )
 
     def series(self, peer: str, start_ns: int, count: int) -> list[Measured]:
@@ -83,9 +88,9 @@ class Rank:
     def last_seen(self, peer: str) -> Witness | None:
         return self._contestants[peer].last_seen()
 
-    def _num_wrong(self, peer: Peer) -> int:
+    def _num_wrong(self, peer: Peer, wire_name: WireName) -> int:
         """More than all roundings on the way can be off, each by a unit of its format's last place at most."""
-        wire = torch.finfo(torch.bfloat16 if peer.wire == "bf16" else torch.float32).eps
+        wire = torch.finfo(torch.bfloat16 if wire_name == "bf16" else torch.float32).eps
         # Gloo sums in the format of the wire and rounds once a rank, to nearest. Holdfast sums in float32, and rounds each
         # contribution and the mean to the wire's format, up or down.
         summing = self._num_ranks / 2 * (wire if peer.transport == "gloo" else torch.finfo(torch.float32).eps)

@@ -34,6 +34,10 @@ class Measured:
     stages: tuple[Stage, ...] = ()
     late_ratio: float | None = None
     """Share of an operation that came here since the one before, after its close."""
+    narrow_ratio: float = 0.0
+    """Of what came here, the share in sixteen bits of 32, because it was late."""
+    wrong_if_narrow: int = 0
+    """As `wrong`, but by the roundings of sixteen bits: what holds when any rank sent some so."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,8 @@ class Operation:
     """Of all ranks."""
     late_ratio: float | None = None
     """Mean over the ranks of what came after the close of the operation before."""
+    narrow_ratio: float = 0.0
+    """Mean over the ranks of what came in sixteen bits because it was late."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,8 @@ class Row:
     stage_over_bound_max_ms: float | None
     late_ratio: float | None
     """What steers x: share that arrived after the close, mean over all ranks and the last 100 operations."""
+    narrow_ratio: float
+    """Of what came, the share in sixteen bits of 32, because it was late; mean over all ranks and operations."""
     late_p99_ms: float | None
     """How late the switch was during this peer's operations."""
     late_p999_ms: float | None
@@ -185,6 +193,7 @@ def summarise(peer: Peer, setting: Setting, tally: Tally, attempts: int) -> Row:
         stage_over_bound_p999_ms=over_bound_ms(stages, 0.999),
         stage_over_bound_max_ms=over_bound_ms(stages, 1.0),
         late_ratio=_mean_late_ratio(tally.operations[-WINDOW:]),
+        narrow_ratio=_mean([operation.narrow_ratio for operation in tally.operations]),
         late_p99_ms=tally.lateness.quantile_ms(0.99) if in_lab else None,
         late_p999_ms=tally.lateness.quantile_ms(0.999) if in_lab else None,
         woke_late_p99_ms=woke_late_ms,
