@@ -181,7 +181,7 @@ std::optional<Drop> Operation::place_contribution(Time now, const Header& header
     const std::uint16_t place = part_.team.place_of(header.sender);
     const std::uint32_t added = sum_.add(place, begin, count, payload.data(), lacking);
     if (added == 0) return Drop::duplicate;
-    count_narrow(header, added);
+    note_received(header, added);
     if (narrowing_ && header.type == PacketType::narrow) narrowing_->on_narrow_contribution({begin, begin + count});
     last_contribution_at_ = now;
     stream_results({begin, begin + count});
@@ -190,8 +190,9 @@ std::optional<Drop> Operation::place_contribution(Time now, const Header& header
   return std::nullopt;
 }
 
-void Operation::count_narrow(const Header& header, std::uint32_t elements) {
+void Operation::note_received(const Header& header, std::uint32_t elements) {
   if (header.type == PacketType::narrow) report_.narrow_elements += elements;
+  if (narrowing_) narrowing_->pace().on_received(header.sender, header.stage, elements);
 }
 
 std::optional<Drop> Operation::place_result(Time now, const Header& header, std::span<const std::uint8_t> payload) {
@@ -231,7 +232,7 @@ std::optional<Drop> Operation::place_result(Time now, const Header& header, std:
       }
     });
     if (added == 0) return Drop::duplicate;
-    count_narrow(header, added);
+    note_received(header, added);
     if (carries_elements(header.type)) {
       peer.delivered += std::uint64_t{added} * num_ranks_ - std::uint64_t{header.missing} * added / count;
       // What is missing may be spread unevenly: then some element lacks less than the mean.

@@ -289,7 +289,7 @@ class Operation {
   void send_contribution(std::uint16_t peer);
   void send_result(std::uint16_t peer);
   void start_narrowing();
-  void count_narrow(const Header& header, std::uint32_t elements);
+  void note_received(const Header& header, std::uint32_t elements);
   std::vector<ElementRange> not_contributed_by(std::uint16_t peer) const;
   const Division& division_of(const Identity& identity, const Parameters& parameters) const;
   static bool encoded_by(const Identity& identity, const Parameters& parameters) {

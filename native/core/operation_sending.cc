@@ -46,9 +46,10 @@ void Operation::start_narrowing() {
   if (call_.narrow_behind_ratio <= 0 || begun || !alike || !all_at_once || parameters_.deterministic) return;
   Pace pace(num_ranks_, call_.narrow_behind_ratio, least_packets_behind * chunk_elements_);
   for (const std::uint16_t peer : part_.team) {
-    if (expects(peer) && !outbox_.is_on_this_host(peer)) {
-      pace.expect(peer, peers_[peer].shard.size(), own_shard_.size());
-    }
+    if (!expects(peer) || outbox_.is_on_this_host(peer)) continue;
+    pace.expect(peer, peers_[peer].shard.size(), own_shard_.size());
+    pace.on_received(peer, Stage::contribution, contributed_by(peer).present_elements());
+    pace.on_received(peer, Stage::result, peers_[peer].result.present_elements());
   }
   narrowing_ = std::make_shared<Narrowing>(Narrowing::Identity{number_, rank_, own_shard_}, pace);
 }

@@ -100,12 +100,13 @@ const std::uint8_t* OutgoingMessage::bytes_of(const Chunk& chunk) const {
 
 // As many elements of `most`, from its beginning, as one datagram holds.
 void OutgoingMessage::fill(Chunk& chunk, ElementRange most, std::size_t packed_room) const {
-  if (content_.narrowing) {
+  // Where bytes are not what an operation waits for, sixteen bits would save nobody any time.
+  if (content_.narrowing && packed_room != 0) {
     const Narrowing::Choice alike = content_.narrowing->choose(content_.stage, content_.receiver, most);
     most.end = most.begin + alike.count;
     chunk.narrow = alike.narrow;
   }
-  if (chunk.narrow) return fill_packed(chunk, most, chunk_elements_ * element_bytes(content_.format));
+  if (chunk.narrow) return fill_packed(chunk, most, packed_room);
   const std::uint32_t unpacked = std::min(most.size(), chunk_elements_);
   chunk.range = {most.begin, most.begin + unpacked};
   chunk.bytes = unpacked * element_bytes(content_.format);
