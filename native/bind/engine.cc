@@ -228,6 +228,7 @@ void bind_engine(nb::module_& module) {
 
   nb::class_<PeerReport>(module, "PeerReport", "One peer's part in an operation.")
       .def_ro("contributed", &PeerReport::contributed)
+      .def_ro("narrow_contributed", &PeerReport::narrow_contributed)
       .def_ro("contribution_size", &PeerReport::contribution_size)
       .def_ro("results", &PeerReport::results)
       .def_ro("result_size", &PeerReport::result_size)

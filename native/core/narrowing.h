@@ -46,7 +46,8 @@ class Narrowing {
     results_may_change_ = elements != nullptr;
   }
 
-  // What somebody contributed to this part of the own shard came in sixteen bits: its result needs no more.
+  // What somebody contributed to this part of the own shard came in sixteen bits, because it was late: so is its
+  // result.
   void on_narrow_contribution(ElementRange of_shard) {
     rough_.mark(of_shard.begin, of_shard.size(), [](ElementRange) {});
   }
@@ -58,7 +59,8 @@ class Narrowing {
   };
   Choice choose(Stage stage, std::uint16_t peer, ElementRange range) const;
 
-  // These elements in sixteen bits, of a message whose range begins at `message_begin`. Holds until it is asked again.
+  // These elements in sixteen bits, of a message whose range begins at `message_begin`. Holds until any message of
+  // the operation asks again.
   const std::uint8_t* narrowed(ElementRange range, std::uint32_t message_begin, const std::uint8_t* elements);
 
   // They left: for results that is for good.

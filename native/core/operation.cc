@@ -191,7 +191,10 @@ std::optional<Drop> Operation::place_contribution(Time now, const Header& header
 }
 
 void Operation::note_received(const Header& header, std::uint32_t elements) {
-  if (header.type == PacketType::narrow) report_.narrow_elements += elements;
+  if (header.type == PacketType::narrow) {
+    report_.narrow_elements += elements;
+    if (header.stage == Stage::contribution) peers_[header.sender].narrow_contribution += elements;
+  }
   if (narrowing_) narrowing_->pace().on_received(header.sender, header.stage, elements);
 }
 
@@ -289,6 +292,7 @@ bool Operation::closed_without_somebody() const {
 // ---------------------------------------------------------------------------------------------------- time and peers
 
 void Operation::on_peer_gone(Time now, std::uint16_t peer) {
+  if (narrowing_) narrowing_->pace().on_gone(peer);
   stop_sending(peer, peers_[peer].contribution_sending, contribution_turns_);
   stop_sending(peer, peers_[peer].result_sending, result_turns_);
   if (!ended_ && identity_.delivery == Delivery::exact && called_ && owes(peer)) {

@@ -232,6 +232,7 @@ class Operation {
     std::uint64_t delivered = 0;     // contributor-elements that the results from it stand for
     std::uint32_t contributors = 0;  // the most that any element of them has
     std::uint32_t hole_elements = 0;
+    std::uint32_t narrow_contribution = 0;  // elements of it that came in sixteen bits
     Arrival of_contribution;
     Arrival of_result;
     bool closed = false;    // its owner takes no more contributions

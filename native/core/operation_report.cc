@@ -28,6 +28,7 @@ void Operation::fill_report(Time now) {
     const Peer& peer = peers_[rank];
     PeerReport& entry = report_.peers[rank];
     entry.contributed = contributed_by(rank).present_elements();
+    entry.narrow_contributed = peer.narrow_contribution;
     entry.contribution_size = own_shard_.size();
     entry.results = peer.result.present_elements() - peer.hole_elements;
     entry.result_size = peer.shard.size();

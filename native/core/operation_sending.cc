@@ -39,7 +39,7 @@ constexpr std::uint32_t least_packets_behind = 22;
 
 void Operation::start_narrowing() {
   // What went to somebody before the own call has all its bits, and nobody here knows how far it has come.
-  const bool begun = result_turns_.started != 0 || own_result_at_ != never;
+  const bool begun = own_result_at_ != never;
   const bool alike = identity_.format == Format::f32 && identity_.delivery == Delivery::bounded && !of_group();
   // Where credit lets few send at once, those whose turn comes later are behind for no other reason.
   const bool all_at_once = concurrent_turns() + 1u >= part_.team.size;

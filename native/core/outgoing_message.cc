@@ -102,8 +102,9 @@ const std::uint8_t* OutgoingMessage::bytes_of(const Chunk& chunk) const {
 void OutgoingMessage::fill(Chunk& chunk, ElementRange most, std::size_t packed_room) const {
   // Where bytes are not what an operation waits for, sixteen bits would save nobody any time.
   if (content_.narrowing && packed_room != 0) {
-    const Narrowing::Choice alike = content_.narrowing->choose(content_.stage, content_.receiver, most);
-    most.end = most.begin + alike.count;
+    const ElementRange next{most.begin, most.begin + std::min(most.size(), most_in_a_datagram())};
+    const Narrowing::Choice alike = content_.narrowing->choose(content_.stage, content_.receiver, next);
+    if (alike.count < next.size()) most.end = most.begin + alike.count;
     chunk.narrow = alike.narrow;
   }
   if (chunk.narrow) return fill_packed(chunk, most, packed_room);
@@ -119,9 +120,8 @@ void OutgoingMessage::fill(Chunk& chunk, ElementRange most, std::size_t packed_r
 }
 
 void OutgoingMessage::fill_packed(Chunk& chunk, ElementRange most, std::size_t room) const {
-  const std::uint32_t limit = std::min(max_packing_ratio * chunk_elements_, max_packed_elements);
   chunk.packed = true;
-  chunk.range = {most.begin, most.begin + std::min(most.size(), limit)};
+  chunk.range = {most.begin, most.begin + std::min(most.size(), most_in_a_datagram())};
   const kernels::Packed packed = kernels::fit_packed(packing_format(chunk), bytes_of(chunk), chunk.range.size(), room);
   chunk.range.end = most.begin + static_cast<std::uint32_t>(packed.num_elements);
   chunk.filled = chunk.range.end < most.end;
@@ -160,7 +160,9 @@ OutgoingMessage::Chunk OutgoingMessage::next_chunk(std::size_t packed_room) cons
     if (hole != nullptr) most.end = std::min(most.end, hole->begin);
     fill(chunk, most, packed_room);
   }
-  chunk.last_percentile = !content_.open && unsent_elements_ <= marked_elements_;
+  // As many packets as ever, also where each holds more.
+  const std::uint32_t marked = std::max(marked_elements_, min_marked_packets * chunk.range.size());
+  chunk.last_percentile = !content_.open && unsent_elements_ <= marked;
   chunk.completes = !content_.open && chunk.range.size() == unsent_elements_;
   return chunk;
 }

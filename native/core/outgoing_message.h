@@ -2,6 +2,7 @@
 // The three deliveries differ here and in nothing else on the sending side.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -101,6 +102,9 @@ class OutgoingMessage {
   std::uint32_t lost_elements() const { return lost_elements_; }
 
  private:
+  std::uint32_t most_in_a_datagram() const {
+    return std::min(max_packing_ratio * chunk_elements_, max_packed_elements);
+  }
   bool has_unsent_chunk() const;
   bool needs_empty_packet() const;
   bool all_acknowledged() const;

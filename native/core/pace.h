@@ -3,11 +3,12 @@
 // Paths of a rank begin together and share its card, so one that lags has met something that the others have not: a
 // port that neighbours fill, as a rule. A rank that called late, or whose own card is slow, is behind with all of them:
 // that shows in what it has been sent by then. How late that will make the operation nobody knows; how far a path is
-// behind can be counted.
+// behind can be counted, in elements.
 #pragma once
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -22,31 +23,36 @@ class Pace {
   Pace(std::uint16_t num_ranks, double behind_ratio, std::uint32_t least_elements)
       : behind_ratio_(behind_ratio), least_elements_(least_elements), peers_(num_ranks) {}
 
-  // Only with peers that are expected anything is compared: those that the same card leads to. The elements are those
-  // of the peer's shard and of the own one: a contribution to each is sent one way, and its result the other way.
+  // Only with peers that are expected anything is compared: those that the same card leads to. To each goes a
+  // contribution to its shard, and the result of the own one.
   void expect(std::uint16_t peer, std::uint32_t peers_shard, std::uint32_t own_shard) {
+    peers_[peer] = {};
     peers_[peer].expected = true;
-    peers_[peer].to = Way{{peers_shard, own_shard}, {}};
-    peers_[peer].from = Way{{own_shard, peers_shard}, {}};
+    peers_[peer].carries = {peers_shard, own_shard};
   }
+  // It is not compared any more, and sets no pace.
+  void on_gone(std::uint16_t peer) { peers_[peer] = {}; }
 
-  // It tells when it sends: a path whose peer stands still is not behind, it is waiting.
+  // It tells when it sends: a path whose peer stands still does not fall behind, it waits.
   void on_sent(std::uint16_t peer, Stage stage, std::uint32_t elements) {
     Peer& path = peers_[peer];
     if (!path.expected) return;
-    path.to.add(stage, elements);
-    furthest_ = std::max(furthest_, path.to.progress());
-    const double lag = std::max(furthest_, most_have_sent_) - path.to.progress();
-    const bool lags = lag * path.to.all() > least_elements_;
-    path.behind = lags && (path.behind || lag > behind_ratio_);
+    const std::size_t of = index(stage);
+    path.sent[of] = std::min(path.sent[of] + elements, path.carries[of]);
+    furthest_[of] = std::max(furthest_[of], path.sent[of]);
+    judge(path);
   }
   // The rest of it is not to be carried any more.
-  void on_given_up(std::uint16_t peer, Stage stage) { peers_[peer].to.give_up(stage); }
+  void on_given_up(std::uint16_t peer, Stage stage) {
+    Peer& path = peers_[peer];
+    path.carries[index(stage)] = path.sent[index(stage)];
+    if (path.behind) judge(path);
+  }
 
   void on_received(std::uint16_t peer, Stage stage, std::uint32_t elements) {
     if (!peers_[peer].expected) return;
-    peers_[peer].from.add(stage, elements);
-    most_have_sent_ = middle_of_received();
+    peers_[peer].received[index(stage)] += elements;
+    middle_is_known_ = false;
   }
 
   bool is_behind(std::uint16_t peer) const { return peers_[peer].behind; }
@@ -55,47 +61,52 @@ class Pace {
   }
 
  private:
-  // Elements by stage. Shards differ in size, so each stage counts half.
-  struct Way {
-    std::array<std::uint32_t, 2> carries{};
-    std::array<std::uint32_t, 2> carried{};
-
-    static std::size_t index(Stage stage) { return stage == Stage::contribution ? 0 : 1; }
-    void add(Stage stage, std::uint32_t elements) {
-      std::uint32_t& so_far = carried[index(stage)];
-      so_far = std::min(so_far + elements, carries[index(stage)]);
-    }
-    void give_up(Stage stage) { carries[index(stage)] = carried[index(stage)]; }
-    double all() const { return double{1} * carries[0] + carries[1]; }
-    double progress() const {
-      double share = 0;
-      for (std::size_t i = 0; i < 2; ++i) share += carries[i] == 0 ? 1 : double{1} * carried[i] / carries[i];
-      return share / 2;
-    }
-  };
+  using ByStage = std::array<std::uint32_t, 2>;  // elements of contributions, of results
   struct Peer {
-    Way to;
-    Way from;
+    ByStage carries{};
+    ByStage sent{};
+    ByStage received{};
     bool expected = false;
     bool behind = false;
   };
 
-  // Half of the others have come at least so far. One that called early sets no pace for all.
-  double middle_of_received() const {
-    std::vector<double> progress;
-    for (const Peer& peer : peers_) {
-      if (peer.expected) progress.push_back(peer.from.progress());
+  static std::size_t index(Stage stage) { return stage == Stage::contribution ? 0 : 1; }
+
+  // Shards differ in size: who has less to carry has not come further for being done with it, nor lacks what it has not
+  // to carry.
+  void judge(Peer& path) {
+    find_middle();
+    std::uint32_t lacks = 0;
+    for (std::size_t of = 0; of < 2; ++of) {
+      const std::uint32_t pace = std::min(std::max(furthest_[of], most_have_sent_[of]), path.carries[of]);
+      lacks += pace - std::min(pace, path.sent[of]);
     }
-    const auto middle = progress.begin() + static_cast<std::ptrdiff_t>((progress.size() - 1) / 2);
-    std::nth_element(progress.begin(), middle, progress.end());
-    return *middle;
+    const double all = double{1} * path.carries[0] + path.carries[1];
+    path.behind = lacks > least_elements_ && (path.behind || lacks > behind_ratio_ * all);
+  }
+
+  // Half of the others have come at least so far; of three and more, one that called early sets no pace for all.
+  void find_middle() {
+    if (middle_is_known_) return;
+    middle_is_known_ = true;
+    for (std::size_t of = 0; of < 2; ++of) {
+      scratch_.clear();
+      for (const Peer& peer : peers_) {
+        if (peer.expected) scratch_.push_back(peer.received[of]);
+      }
+      const auto middle = scratch_.begin() + static_cast<std::ptrdiff_t>((scratch_.size() - 1) / 2);
+      std::nth_element(scratch_.begin(), middle, scratch_.end());
+      most_have_sent_[of] = *middle;
+    }
   }
 
   double behind_ratio_;
   std::uint32_t least_elements_;
-  double furthest_ = 0;        // of the own paths
-  double most_have_sent_ = 0;  // to this rank
-  std::vector<Peer> peers_;    // by rank
+  ByStage furthest_{};        // of the own paths
+  ByStage most_have_sent_{};  // to this rank
+  bool middle_is_known_ = false;
+  std::vector<Peer> peers_;  // by rank
+  std::vector<std::uint32_t> scratch_;
 };
 
 }  // namespace holdfast

@@ -40,9 +40,10 @@ struct Counted {
 };
 
 struct PeerReport {
-  std::uint32_t contributed = 0;        // elements of the own shard that this peer's contribution covered in time
-  std::uint32_t contribution_size = 0;  // elements expected
-  std::uint32_t results = 0;            // elements of its shard that arrived here in time
+  std::uint32_t contributed = 0;         // elements of the own shard that this peer's contribution covered in time
+  std::uint32_t narrow_contributed = 0;  // of those, elements that came in sixteen bits of their 32
+  std::uint32_t contribution_size = 0;   // elements expected
+  std::uint32_t results = 0;             // elements of its shard that arrived here in time
   std::uint32_t result_size = 0;
   ArrivalSpan contribution_arrived;
   ArrivalSpan result_arrived;

@@ -268,6 +268,7 @@ std::uint64_t trace::digest_of(const OperationReport& report, std::span<const st
   }
   for (const PeerReport& peer : report.peers) {
     add(peer.contributed);
+    add(peer.narrow_contributed);
     add(peer.contributions_sample_us);
     add(peer.results_sample_us);
     add(peer.contribution_size);

@@ -168,10 +168,7 @@ class Attack {
     open.call.average = !input_.rarely();
     open.deadline = open.call.delivery == Delivery::exact ? exact_deadline : 2 * t_b;
     open.call.deadline = open.call.delivery == Delivery::exact ? exact_deadline : 0;
-    if (input_.rarely()) {
-      open.call.limit = {t_b / 2, t_b, t_b / 4};
-      open.call.narrow_behind_ratio = 0.01;
-    }
+    if (input_.rarely()) open.call.limit = {t_b / 2, t_b, t_b / 4};
     const Bytes gradient = elements_of(open.call.format, 0, open.call.count,
                                        [this](std::uint32_t i) { return gradient_at(settings_.rank, i); });
     open.memory = std::make_unique<std::uint8_t[]>(gradient.size());

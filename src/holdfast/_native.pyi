@@ -133,6 +133,9 @@ class PeerReport:
     def contributed(self) -> int: ...
 
     @property
+    def narrow_contributed(self) -> int: ...
+
+    @property
     def contribution_size(self) -> int: ...
 
     @property

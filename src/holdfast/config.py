@@ -118,12 +118,11 @@ class Config:
     long again to round."""
 
     late_wire: LateWireName = "bf16"
-    """What is still to be sent of a float32 gradient on a path that has fallen behind the others, because neighbours fill
-    its port, say: `bf16` (default), sixteen bits, rounded up or down at random without bias, so that less of it comes too
-    late, or `float32`, all bits, whatever that costs. While a path is behind, results that nobody has yet are rounded for
-    all ranks alike. Each rank decides for what it sends. `Outcome.narrow_ratio` says how much it was. Has nothing to do
-    between processes of one host, with `deterministic`, a `credit` or another `wire`. Cost: in such operations 8 bits of
-    precision for what was behind."""
+    """How what is late of a float32 gradient travels, because neighbours fill a port or a rank called after the others:
+    `bf16` (default), in sixteen bits, rounded up or down at random without bias, so that operations end sooner and less is
+    cut off, or `float32`, in all its bits, whatever that costs. While a path is behind, results that nobody has yet are
+    rounded for all ranks alike. Each rank decides for what it sends; `Outcome.narrow_ratio` says how much it was. Only where
+    packing pays, and never with `deterministic`, a `credit` or another `wire`. Cost: 8 bits of precision for what was late."""
 
     packing: PackingName = "auto"
     """Send float32 and bf16 gradients in fewer bytes, to the bit the same: neighbouring elements share most of their

@@ -109,8 +109,7 @@ def test_the_results_have_their_time_also_after_long_contributions() -> None:
 
 
 def test_late_results_get_less_time_where_they_leave_in_sixteen_bits() -> None:
-    wide, narrow = OperationLimit([100.0] * 20), OperationLimit([100.0] * 20, narrows=True)
-    limits = [limit.of_operation(least_ms=0.0) for limit in (wide, narrow)]
+    limits = [OperationLimit([100.0] * 20).of_operation(least_ms=0.0, narrows=narrows) for narrows in (False, True)]
     assert limits[1].results < limits[0].results
     assert limits[1].whole == limits[0].whole
     assert limits[1].contributions + limits[1].results < 140.0

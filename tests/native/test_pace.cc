@@ -64,16 +64,54 @@ HF_CASE(a_small_lack_is_none_however_small_the_shards) {
   HF_CHECK(!pace.anybody_is_behind());
 }
 
-HF_CASE(shards_of_different_sizes_count_by_their_shares) {
-  Pace pace(3, 0.2, 2 * burst);
-  pace.expect(1, 4 * shard, shard);
-  pace.expect(2, shard, shard);
-  send(pace, 1, 4 * shard);
-  send(pace, 2, shard);
-  HF_CHECK(!pace.anybody_is_behind());
+HF_CASE(who_has_less_to_carry_is_not_further_for_being_done) {
+  Pace pace(4, 0.2, 2 * burst);
+  for (const std::uint16_t peer : {1, 2}) pace.expect(peer, shard, shard);
+  pace.expect(3, 10, shard);
+  send(pace, 3, 10);  // all of its contribution
+  for (std::uint32_t sent = 0; sent < shard; sent += burst) {
+    send(pace, 1, burst);
+    send(pace, 2, burst);
+    HF_CHECK(!pace.anybody_is_behind());
+  }
   pace.on_sent(1, Stage::result, shard / 2);
-  pace.on_sent(2, Stage::result, burst);
-  HF_CHECK(pace.is_behind(2));
+  pace.on_sent(3, Stage::result, burst);
+  HF_CHECK(pace.is_behind(3));  // of results it has as many as the others
+}
+
+HF_CASE(who_calls_after_half_of_the_others_is_behind_with_all_its_paths) {
+  Pace pace = three_paths();
+  pace.on_received(1, Stage::contribution, shard);  // one that was early sets no pace
+  send(pace, 1, burst);
+  HF_CHECK(!pace.anybody_is_behind());
+  pace.on_received(2, Stage::contribution, shard);
+  for (const std::uint16_t peer : {1, 2, 3}) {
+    send(pace, peer, burst);
+    HF_CHECK(pace.is_behind(peer));
+  }
+  for (const std::uint16_t peer : {1, 2, 3}) send(pace, peer, shard - 2 * burst);
+  HF_CHECK(!pace.anybody_is_behind());
+}
+
+HF_CASE(a_rank_with_a_small_shard_is_not_late_for_having_all_of_it) {
+  Pace pace(4, 0.2, 2 * burst);
+  for (const std::uint16_t peer : {1, 2, 3}) {
+    pace.expect(peer, shard, 10);
+    pace.on_received(peer, Stage::contribution, 10);
+  }
+  send(pace, 1, burst);
+  HF_CHECK(!pace.anybody_is_behind());
+}
+
+HF_CASE(who_is_gone_sets_no_pace_and_is_not_behind) {
+  Pace pace = three_paths();
+  send(pace, 1, shard);
+  send(pace, 3, burst);
+  HF_CHECK(pace.is_behind(3));
+  pace.on_gone(3);
+  HF_CHECK(!pace.anybody_is_behind());
+  send(pace, 3, burst);
+  HF_CHECK(!pace.anybody_is_behind());
 }
 
 HF_CASE(what_is_given_up_is_not_lacked) {
@@ -82,8 +120,9 @@ HF_CASE(what_is_given_up_is_not_lacked) {
   send(pace, 3, burst);
   HF_CHECK(pace.is_behind(3));
   pace.on_given_up(3, Stage::contribution);
+  HF_CHECK(!pace.anybody_is_behind());
   pace.on_sent(3, Stage::result, burst);
-  HF_CHECK(!pace.is_behind(3));
+  HF_CHECK(!pace.anybody_is_behind());
 }
 
 HF_CASE(who_is_not_expected_sets_no_pace) {

@@ -357,7 +357,7 @@ class Handle:
             f"datagrams: {agreement.datagram_bytes} bytes, "
             + ("loopback" if is_loopback(own.host) else "the smallest path MTU of the job"),
             "wire: " + ("every gradient in its own dtype" if self._cast is None else self._cast.describe()),
-            f"late: {explain_narrowing(config, self._totals.narrow_ratio)}",
+            f"late: {explain_narrowing(config, self._totals.narrow_ratio, packs=self._link.pack_below_bytes_per_s > 0)}",
             describe_packing(snapshot, config, self._link.pack_below_bytes_per_s),
             "hadamard: " + self._explain_hadamard(),
             "losses: " + self._explain_feedback(),

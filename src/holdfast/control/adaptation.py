@@ -15,6 +15,7 @@ from holdfast.control.early_timeout import EarlyTimeout, StageEnd, stage_sample_
 from holdfast.control.early_wait import EarlyWait
 from holdfast.control.hard_bound import HardBound
 from holdfast.control.incast import Incast
+from holdfast.control.narrowing import Narrowed
 from holdfast.control.operation_limit import LimitMs, OperationLimit
 from holdfast.control.recalibration import WIDENING, Recalibration
 
@@ -135,11 +136,10 @@ class Adaptation:
         most_credit: int = 0,
         limits_operations: bool = True,
         operations_ms: Iterable[float] = (),
-        narrows: bool = False,
     ) -> None:
         """`repair_grace_ratio`: a share of t_C. `most_credit` 0: as many as there are. `limits_operations`: False where
         stages are more than two, and a rank passes on what it is sent. `operations_ms`: what the slowest rank took for
-        operations of the bound's size so far. `narrows`: what is late leaves in sixteen bits."""
+        operations of the bound's size so far."""
         self.bound = bound
         self._early_wait = EarlyWait(least_wait_ratio, most_wait_ratio, wait_floor_ms)
         self._repair_grace_ratio = repair_grace_ratio
@@ -148,8 +148,8 @@ class Adaptation:
         self._buckets: dict[BucketKey, _Bucket] = {}
         self._margin = BoundMargin(bound.t_b_ms, bound.floor_ms)
         self._limits_operations = limits_operations
-        self._narrows = narrows
-        self._limit = OperationLimit(operations_ms, narrows=narrows)
+        self.narrowed = Narrowed()
+        self._limit = OperationLimit(operations_ms)
         self._limit_of_last = LimitMs()
         self._silent_ratio = 0.0
         self._change = NetworkChange()
@@ -232,7 +232,7 @@ class Adaptation:
     def _limit_ms(self, key: BucketKey, bytes_ahead: int) -> LimitMs:
         if not self._limits_operations or self._recalibration is not None or not self._teaches(key, bytes_ahead):
             return LimitMs()
-        return self._limit.of_operation(least_ms=2 * self.bound.floor_ms)
+        return self._limit.of_operation(least_ms=2 * self.bound.floor_ms, narrows=self.narrowed.lately)
 
     def _bounds_ms(self, key: BucketKey, bytes_ahead: int) -> tuple[float, float]:
         """Of a stage, and of the first one: both stages of what goes before may be over only when the own contributions
@@ -258,7 +258,7 @@ class Adaptation:
             before, self.bound = self.bound, self._recalibration.bound(self.bound)
             self._change.recalibrated(before.t_b_ms, self.bound.t_b_ms)
             self._recalibration, self._margin = None, BoundMargin(self.bound.t_b_ms, self.bound.floor_ms)
-            self._limit = OperationLimit(narrows=self._narrows)
+            self._limit = OperationLimit()
 
     def _observe_margin(self, stages: Sequence[StageSeen]) -> None:
         if stages[0].before_call or not stages[0].expected:
@@ -311,7 +311,7 @@ class Adaptation:
             return "none beside t_B: ranks are grouped, and pass on what they are sent"
         if self._recalibration is not None:
             return "none beside t_B while that is measured again"
-        return self._limit.explain(least_ms=2 * self.bound.floor_ms)
+        return self._limit.explain(least_ms=2 * self.bound.floor_ms, narrows=self.narrowed.lately)
 
     def _explain_repair(self) -> str:
         if not self._repair_grace_ratio:

@@ -61,10 +61,8 @@ class LimitMs:
 
 
 class OperationLimit:
-    def __init__(self, warm_up_ms: Iterable[float] = (), *, narrows: bool = False) -> None:
-        """`warm_up_ms`: what operations took that were not limited; it holds until enough have been that are.
-        `narrows`: what is late leaves in sixteen bits."""
-        self._narrows = narrows
+    def __init__(self, warm_up_ms: Iterable[float] = ()) -> None:
+        """`warm_up_ms`: what operations took that were not limited; it holds until enough have been that are."""
         self._warm_up_ms = list(warm_up_ms)
         self._took_ms: deque[float] = deque(maxlen=REMEMBERED_OPERATIONS)
         self._num_cut_in_a_row = 0
@@ -99,15 +97,16 @@ class OperationLimit:
     def _percentile_ms(self, percentile: int) -> float:
         return sorted(self._known_ms)[nearest_rank(percentile, len(self._known_ms))]
 
-    def of_operation(self, *, least_ms: float) -> LimitMs:
+    def of_operation(self, *, least_ms: float, narrows: bool = False) -> LimitMs:
+        """`narrows`: what is late leaves in sixteen bits."""
         if self.ms is None:
             return LimitMs()
-        return LimitMs.of(max(least_ms, self.ms), median(self._known_ms), narrows=self._narrows)
+        return LimitMs.of(max(least_ms, self.ms), median(self._known_ms), narrows=narrows)
 
-    def explain(self, *, least_ms: float) -> str:
+    def explain(self, *, least_ms: float, narrows: bool = False) -> str:
         if self.ms is None:
             return "both stages together have no limit of their own yet"
-        limit, usual_ms = self.of_operation(least_ms=least_ms), median(self._known_ms)
+        limit, usual_ms = self.of_operation(least_ms=least_ms, narrows=narrows), median(self._known_ms)
         if self.ms < least_ms:
             why = f"the floor; until the last rank had the result it usually took {usual_ms:.1f} ms"
         elif self.ms in (ROOM * usual_ms, TAIL * usual_ms):

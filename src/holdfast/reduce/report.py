@@ -8,6 +8,7 @@ from typing import cast
 from holdfast import _native
 from holdfast.control.adaptation import PacketsSeen, StageSeen
 from holdfast.control.early_timeout import StageEnd as StageClosed
+from holdfast.control.narrowing import NARROW_SAVES_RATIO
 from holdfast.errors import BucketMismatch, DeadlineExceeded, OperationError, PeerDead
 from holdfast.outcome import Outcome, PeerOutcome, StageEnd
 from holdfast.reduce.pending import Pending
@@ -69,7 +70,9 @@ def contribution_rates(
     """Bytes per second, of those peers that sent enough to tell."""
     rates = {}
     for rank, peer in _others(report, own_rank).items():
-        num_bytes = peer.contributed * _native.element_bytes(element_format)
+        # What came in sixteen bits took fewer bytes: a rank is not faster for being late.
+        elements = peer.contributed - NARROW_SAVES_RATIO * peer.narrow_contributed
+        num_bytes = elements * _native.element_bytes(element_format)
         if peer.contribution_arrived_s is None or num_bytes < _LEAST_BYTES_FOR_A_RATE:
             continue
         first_s, last_s = peer.contribution_arrived_s

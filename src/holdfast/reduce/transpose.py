@@ -73,6 +73,10 @@ class TransposeAllReduce:
         self._way: Way = link.engine if hosts is None else hosts
         self._bounds_hosts = hosts is not None  # the bound was found between them
         self.config = link.config
+        # Groups pass on what they are sent.
+        self._narrow_behind_ratio = (
+            behind_ratio(self.config, packs=link.pack_below_bytes_per_s > 0) if link.agreement.num_groups == 1 else 0.0
+        )
         self._adaptation: Adaptation | None = None
         self._seen: list[tuple[Pending, _native.OperationReport]] = []  # ended, and nothing learnt of them yet
         self._warmup: dict[int, Pending] = {}  # started and not yet finished
@@ -218,7 +222,7 @@ class TransposeAllReduce:
                 deadline_s=deadline_ms / 1e3,
                 average=average,
                 **({} if timing is None else _announced(timing)),
-                narrow_behind_ratio=0.0 if exact else behind_ratio(self.config),
+                narrow_behind_ratio=0.0 if exact else self._narrow_behind_ratio,
             )
         self._in_flight[operation] = memory
         early_wait_ms = None if timing is None else timing.early_wait_ms
@@ -347,6 +351,7 @@ class TransposeAllReduce:
             self.slow_ranks.observe(contribution_rates(report, own_rank, pending.memory.format))
         if self.hadamard_switch is not None:
             self.hadamard_switch.observe(*entries_dropped(report, packets))
+        adaptation.narrowed.observe(report.narrow_elements)
         bound_before = adaptation.bound
         seen, late = stages_seen(report, own_rank), late_ratio(report, own_rank)
         adaptation.observe(pending.key, seen, late, packets, pending.bytes_ahead, pending.announced_ms)
@@ -372,7 +377,6 @@ class TransposeAllReduce:
             most_credit=self.config.credit,
             limits_operations=self.link.agreement.num_groups == 1,
             operations_ms=operations_ms,
-            narrows=behind_ratio(self.config) > 0,
         )
         self._publish(self._adaptation)
         if self.link.num_ranks > 1:

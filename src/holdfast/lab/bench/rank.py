@@ -65,9 +65,8 @@ class Rank:
         delivered = self._contestants[peer].average(self._work)
         ended_ns = time.monotonic_ns()
         of = peer_named(peer)
-        wrong, wrong_if_narrow = (
-            [self._num_wrong(of, wire) for wire in (of.wire, "bf16")] if delivered.complete else (0, 0)
-        )
+        wrong = self._num_wrong(of, of.wire) if delivered.complete else 0
+        wrong_if_narrow = self._num_wrong(of, "bf16") if wrong else 0
         self._work.copy_(self._gradient)  # now, not between the order and the start of the next one
         return Measured(
             began_ns,
