@@ -109,10 +109,29 @@ def test_the_results_have_their_time_also_after_long_contributions() -> None:
 
 
 def test_late_results_get_less_time_where_they_leave_in_sixteen_bits() -> None:
-    limits = [OperationLimit([100.0] * 20).of_operation(least_ms=0.0, narrows=narrows) for narrows in (False, True)]
-    assert limits[1].results < limits[0].results
-    assert limits[1].whole == limits[0].whole
-    assert limits[1].contributions + limits[1].results < 140.0
+    limit = OperationLimit([100.0] * 20)
+    wide = limit.of_operation(least_ms=0.0)
+    limit.narrows = True
+    narrow = limit.of_operation(least_ms=0.0)
+    assert narrow.results < wide.results
+    assert narrow.contributions > wide.contributions
+    assert narrow.whole == wide.whole
+    assert narrow.contributions + narrow.results < 140.0
+
+
+def test_long_tails_are_cut_sooner_where_they_leave_in_sixteen_bits() -> None:
+    times = [100.0] * 170 + [float(ms) for ms in range(140, 170)]
+    limits = []
+    for narrows in (False, True):
+        limit = OperationLimit()
+        limit.narrows = narrows
+        for ms in times:
+            limit.observe([ms])
+        limits.append(limit.ms)
+    assert limits[0] is not None
+    assert limits[1] is not None
+    assert TAIL * 100.0 < limits[1] < limits[0]
+    assert "88 % of the operations took no more" in limit.explain(least_ms=0.0)
 
 
 def test_a_floor_holds_and_is_said() -> None:

@@ -148,12 +148,17 @@ class Adaptation:
         self._buckets: dict[BucketKey, _Bucket] = {}
         self._margin = BoundMargin(bound.t_b_ms, bound.floor_ms)
         self._limits_operations = limits_operations
-        self.narrowed = Narrowed()
+        self._narrowed = Narrowed()
         self._limit = OperationLimit(operations_ms)
         self._limit_of_last = LimitMs()
         self._silent_ratio = 0.0
         self._change = NetworkChange()
         self._recalibration: Recalibration | None = None
+
+    def observe_narrow(self, narrow_elements: int) -> None:
+        """So many of the operation that is observed next came in sixteen bits."""
+        self._narrowed.observe(narrow_elements)
+        self._limit.narrows = self._narrowed.lately
 
     @property
     def credit(self) -> int:
@@ -232,7 +237,7 @@ class Adaptation:
     def _limit_ms(self, key: BucketKey, bytes_ahead: int) -> LimitMs:
         if not self._limits_operations or self._recalibration is not None or not self._teaches(key, bytes_ahead):
             return LimitMs()
-        return self._limit.of_operation(least_ms=2 * self.bound.floor_ms, narrows=self.narrowed.lately)
+        return self._limit.of_operation(least_ms=2 * self.bound.floor_ms)
 
     def _bounds_ms(self, key: BucketKey, bytes_ahead: int) -> tuple[float, float]:
         """Of a stage, and of the first one: both stages of what goes before may be over only when the own contributions
@@ -259,6 +264,7 @@ class Adaptation:
             self._change.recalibrated(before.t_b_ms, self.bound.t_b_ms)
             self._recalibration, self._margin = None, BoundMargin(self.bound.t_b_ms, self.bound.floor_ms)
             self._limit = OperationLimit()
+            self._limit.narrows = self._narrowed.lately
 
     def _observe_margin(self, stages: Sequence[StageSeen]) -> None:
         if stages[0].before_call or not stages[0].expected:
@@ -311,7 +317,7 @@ class Adaptation:
             return "none beside t_B: ranks are grouped, and pass on what they are sent"
         if self._recalibration is not None:
             return "none beside t_B while that is measured again"
-        return self._limit.explain(least_ms=2 * self.bound.floor_ms, narrows=self.narrowed.lately)
+        return self._limit.explain(least_ms=2 * self.bound.floor_ms)
 
     def _explain_repair(self) -> str:
         if not self._repair_grace_ratio:

@@ -29,15 +29,16 @@ ROOM = 1.1
 """Where operations are alike to cut nearer saves nobody any time, and loses what a machine that pauses holds up."""
 PERCENTILE = 95
 """Between ROOM and TAIL; t_B's percentile too (OptiReduce, section 3.2.1)."""
-LONG_TAIL_PERCENTILE = 90
-"""Whatever TAIL says."""
+LONG_TAIL_PERCENTILE, NARROW_LONG_TAIL_PERCENTILE = 90, 88
+"""Whatever TAIL says. Less where what is late leaves in sixteen bits (narrowing.py): more of it has come by then."""
 CONTRIBUTIONS_SHARE = 0.7
 """Of the limit, or of TAIL times the usual: so much for the contributions, which are most of an operation where a rank
 always calls late, and at least RESULTS_SHARE for the results after that. When a rank stops sending in the midst of an
 operation all of them may still be to come, which are half of its bytes, and nobody else is to lose them."""
 RESULTS_SHARE = 0.38
-NARROW_RESULTS_SHARE = 0.34
-"""Where what is late leaves in sixteen bits (narrowing.py), so do the results of a shard that is."""
+NARROW_CONTRIBUTIONS_SHARE, NARROW_RESULTS_SHARE = 0.75, 0.3
+"""Where what is late leaves in sixteen bits (narrowing.py), so do the results of late contributions, in two fifths of the
+bytes: the time is better given to the contributions, which nobody sends again."""
 REMEMBERED_OPERATIONS = 200
 LEAST_OPERATIONS = 10
 """Before that nothing is usual."""
@@ -56,8 +57,10 @@ class LimitMs:
     @classmethod
     def of(cls, whole_ms: float, usual_ms: float, *, narrows: bool = False) -> LimitMs:
         stages_ms = max(whole_ms, TAIL * usual_ms)
-        results_share = NARROW_RESULTS_SHARE if narrows else RESULTS_SHARE
-        return cls(CONTRIBUTIONS_SHARE * stages_ms, whole_ms, results_share * stages_ms)
+        contributions, results = (
+            (NARROW_CONTRIBUTIONS_SHARE, NARROW_RESULTS_SHARE) if narrows else (CONTRIBUTIONS_SHARE, RESULTS_SHARE)
+        )
+        return cls(contributions * stages_ms, whole_ms, results * stages_ms)
 
 
 class OperationLimit:
@@ -66,6 +69,8 @@ class OperationLimit:
         self._warm_up_ms = list(warm_up_ms)
         self._took_ms: deque[float] = deque(maxlen=REMEMBERED_OPERATIONS)
         self._num_cut_in_a_row = 0
+        self.narrows = False
+        """What is late leaves in sixteen bits."""
         self.ms: float | None = None
         """None: not known yet."""
         self._learn()
@@ -92,27 +97,30 @@ class OperationLimit:
         if len(self._known_ms) >= LEAST_OPERATIONS:
             usual_ms = median(self._known_ms)
             within_ms = max(ROOM * usual_ms, min(TAIL * usual_ms, self._percentile_ms(PERCENTILE)))
-            self.ms = max(within_ms, self._percentile_ms(LONG_TAIL_PERCENTILE))
+            self.ms = max(within_ms, self._percentile_ms(self._long_tail_percentile))
+
+    @property
+    def _long_tail_percentile(self) -> int:
+        return NARROW_LONG_TAIL_PERCENTILE if self.narrows else LONG_TAIL_PERCENTILE
 
     def _percentile_ms(self, percentile: int) -> float:
         return sorted(self._known_ms)[nearest_rank(percentile, len(self._known_ms))]
 
-    def of_operation(self, *, least_ms: float, narrows: bool = False) -> LimitMs:
-        """`narrows`: what is late leaves in sixteen bits."""
+    def of_operation(self, *, least_ms: float) -> LimitMs:
         if self.ms is None:
             return LimitMs()
-        return LimitMs.of(max(least_ms, self.ms), median(self._known_ms), narrows=narrows)
+        return LimitMs.of(max(least_ms, self.ms), median(self._known_ms), narrows=self.narrows)
 
-    def explain(self, *, least_ms: float, narrows: bool = False) -> str:
+    def explain(self, *, least_ms: float) -> str:
         if self.ms is None:
             return "both stages together have no limit of their own yet"
-        limit, usual_ms = self.of_operation(least_ms=least_ms, narrows=narrows), median(self._known_ms)
+        limit, usual_ms = self.of_operation(least_ms=least_ms), median(self._known_ms)
         if self.ms < least_ms:
             why = f"the floor; until the last rank had the result it usually took {usual_ms:.1f} ms"
         elif self.ms in (ROOM * usual_ms, TAIL * usual_ms):
             why = f"{self.ms / usual_ms:g} times the usual {usual_ms:.1f} ms, until the last rank had the result"
         else:
-            percentile = LONG_TAIL_PERCENTILE if self.ms > TAIL * usual_ms else PERCENTILE
+            percentile = self._long_tail_percentile if self.ms > TAIL * usual_ms else PERCENTILE
             why = f"{percentile} % of the operations took no more, until the last rank had the result"
         most_ms = limit.contributions + limit.results
         return f"both stages together last {limit.whole:.1f} ms at most ({most_ms:.1f} after late contributions): {why}"

@@ -351,7 +351,7 @@ class TransposeAllReduce:
             self.slow_ranks.observe(contribution_rates(report, own_rank, pending.memory.format))
         if self.hadamard_switch is not None:
             self.hadamard_switch.observe(*entries_dropped(report, packets))
-        adaptation.narrowed.observe(report.narrow_elements)
+        adaptation.observe_narrow(report.narrow_elements)
         bound_before = adaptation.bound
         seen, late = stages_seen(report, own_rank), late_ratio(report, own_rank)
         adaptation.observe(pending.key, seen, late, packets, pending.bytes_ahead, pending.announced_ms)
