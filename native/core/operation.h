@@ -73,8 +73,8 @@ struct Call {
   Duration contributions_within = 0;
   TimeLimit limit;
   bool average = true;  // else the sum
-  // Of float32 elements: what a path has still to carry goes in sixteen bits while it lacks more than this share of
-  // all, compared with the furthest. 0: never. Not where results must not depend on who was late (`deterministic`).
+  // Of float32 elements: what a path has still to carry goes in sixteen bits while it lacks more than this share of all
+  // (see Pace). 0: never. Not where results must not depend on who was late (`deterministic`).
   double narrow_behind_ratio = 0;
   StageTiming contributions;
   StageTiming results;

@@ -18,8 +18,9 @@ namespace holdfast {
 
 class Pace {
  public:
-  // A path is behind when it lacks more than this share of all it has to carry, compared with the furthest, until it
-  // lacks at most so many elements: paths take turns, so the next one is always a burst behind.
+  // A path is behind when it lacks more than this share of all it has to carry, compared with the furthest of them or
+  // with what half of the peers have sent here, until it lacks at most so many elements: paths take turns, so the next
+  // one is always a burst behind.
   Pace(std::uint16_t num_ranks, double behind_ratio, std::uint32_t least_elements)
       : behind_ratio_(behind_ratio), least_elements_(least_elements), peers_(num_ranks) {}
 

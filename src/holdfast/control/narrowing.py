@@ -50,6 +50,6 @@ def explain(config: Config, narrow_ratio: float, *, packs: bool) -> str:
     if why := _why_off(config, packs=packs):
         return f"what comes too late is cut off in all its bits ({why})"
     return (
-        f"on a path that lacks {BEHIND_RATIO:.0%} of what it has to carry, compared with the furthest, float32 leaves in "
-        f"sixteen bits where packing pays; of what came so far {narrow_ratio:.1%} did"
+        f"on a path that lacks {BEHIND_RATIO:.0%} of what it has to carry, beside the furthest or half of the other ranks, "
+        f"float32 leaves in sixteen bits where packing pays; of what came so far {narrow_ratio:.1%} did"
     )

@@ -89,8 +89,8 @@ class Scenario:
     announce_ratio: float = 0
     """Share of bounded calls that announce how long their stages took the last time (the sample that t_C follows)."""
     narrow_behind_ratio: float = 0
-    """Of bounded calls in float32: how much of all that it has to carry a path lacks, compared with the furthest, before
-    it sends sixteen bits; 0: none does."""
+    """Of bounded calls in float32: how much of all that it has to carry a path lacks before it counts as behind and sends
+    sixteen bits; 0: none does."""
     later_credit: int = -1
     """The credit that all ranks hand out from operation `later_credit_from` on; -1: it stays."""
     later_credit_from: int = 0
